@@ -1,0 +1,39 @@
+# `make demo` and `make check` install what they need and can be run from an empty clone as root.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+KEEL_CACHE ?= $(HOME)/.cache/keel
+VENV := $(KEEL_CACHE)/venv-$(shell sha256sum pyproject.toml | cut -c1-12)
+PY := $(VENV)/bin/python
+
+-include netns/lab.mk
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(VENV)/done: pyproject.toml
+	@command -v python3 >/dev/null
+	tests/venv $(VENV)
+	@touch $@
+
+.PHONY: venv
+venv: $(VENV)/done ## the pinned Python environment of developers, cached outside the checkout
+
+.PHONY: test
+test: venv ## the fast tests (under 60 s): unit, flow, lint of docs
+	$(PY) -m pytest -n 2 tests
+
+.PHONY: lint
+lint: venv ## ruff, mypy, import contracts, spelling
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-cache
+	$(VENV)/bin/codespell keel tests README.md $(wildcard netns docs)
+
+.PHONY: format
+format: venv ## let ruff lay the code out
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .

@@ -1,0 +1,198 @@
+"""Every path that keel uses, as a property of one object made from one root (design section 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from keel.types import InviteId, MeshId
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """All paths below `root`, which is / on an appliance and a scratch directory in tests."""
+
+    root: Path = Path("/")
+
+    @property
+    def spec(self) -> Path:
+        return self.root / "etc/keel/spec.yaml"
+
+    @property
+    def capability_marker(self) -> Path:
+        """Shipped by keel-overlay-etcd: this appliance carries the etcd overlay (E1)."""
+        return self.root / "usr/share/keel/overlays/etcd"
+
+    # the mesh's state, 0700
+
+    @property
+    def mesh(self) -> Path:
+        return self.root / "var/lib/keel/mesh"
+
+    @property
+    def signing_key(self) -> Path:
+        return self.mesh / "signing.key"
+
+    @property
+    def wireguard_key(self) -> Path:
+        return self.mesh / "wireguard.key"
+
+    @property
+    def genesis(self) -> Path:
+        """The genesis envelope; its presence says that this node is in a mesh."""
+        return self.mesh / "genesis"
+
+    @property
+    def roster(self) -> Path:
+        """A directory with one envelope a file, named <kind>-<record hash>."""
+        return self.mesh / "roster"
+
+    @property
+    def trust(self) -> Path:
+        return self.mesh / "trust.json"
+
+    @property
+    def invites(self) -> Path:
+        return self.mesh / "invites"
+
+    def invite(self, invite: InviteId) -> Path:
+        return self.invites / f"{invite}.json"
+
+    @property
+    def pending_joins(self) -> Path:
+        return self.mesh / "pending-join"
+
+    def pending_join(self, mesh: MeshId) -> Path:
+        return self.pending_joins / mesh
+
+    @property
+    def nonces(self) -> Path:
+        return self.mesh / "nonces"
+
+    @property
+    def window(self) -> Path:
+        return self.mesh / "window.json"
+
+    @property
+    def left(self) -> Path:
+        """Where `keel mesh leave` moves a former mesh's keys and state; never deleted by keel."""
+        return self.root / "var/lib/keel/left"
+
+    # etcd's state, 0700
+
+    @property
+    def etcd(self) -> Path:
+        return self.root / "var/lib/keel/etcd"
+
+    def intermediate(self, number: int) -> Path:
+        return self.etcd / "intermediate" / str(number)
+
+    def leaf(self, number: int) -> Path:
+        return self.etcd / "leaf" / str(number)
+
+    @property
+    def etcd_trust(self) -> Path:
+        return self.etcd / "trust.pem"
+
+    @property
+    def etcd_crl(self) -> Path:
+        return self.etcd / "crl.der"
+
+    @property
+    def etcd_record(self) -> Path:
+        """The newest cluster record's envelope."""
+        return self.etcd / "record"
+
+    @property
+    def etcd_cluster(self) -> Path:
+        return self.etcd / "cluster.json"
+
+    @property
+    def lived(self) -> Path:
+        return self.etcd / "lived"
+
+    @property
+    def etcd_queue(self) -> Path:
+        return self.etcd / "queue.json"
+
+    @property
+    def etcd_failures(self) -> Path:
+        return self.etcd / "failures.json"
+
+    # the holder's
+
+    @property
+    def roots(self) -> Path:
+        return self.etcd / "roots"
+
+    def generation(self, number: int) -> Path:
+        return self.roots / f"g{number}"
+
+    @property
+    def grants(self) -> Path:
+        return self.etcd / "grants.jsonl"
+
+    @property
+    def holder_statement(self) -> Path:
+        return self.etcd / "holder"
+
+    @property
+    def reservation(self) -> Path:
+        """The holder's open formation, and the request that reserved it."""
+        return self.etcd / "formation.json"
+
+    # what is laid for etcd, and etcd's own
+
+    @property
+    def laid(self) -> Path:
+        """Owner etcd, 0700, files 0600; empty before cluster.json exists."""
+        return self.root / "etc/etcd/keel"
+
+    @property
+    def etcd_data(self) -> Path:
+        return self.root / "var/lib/keel-etcd/data"
+
+    @property
+    def etcd_marker(self) -> Path:
+        """{formation, attempt} of the only birth that may use the data beside it."""
+        return self.root / "var/lib/keel-etcd/marker.json"
+
+    @property
+    def stray_data(self) -> Path:
+        """Where Debian's etcd-server starts a member by itself on installation (E16)."""
+        return self.root / "var/lib/etcd/default"
+
+    @property
+    def stray_marker(self) -> Path:
+        """Written by keel-overlay-etcd over an empty stray member only."""
+        return self.root / "var/lib/keel-etcd/stray.json"
+
+    @property
+    def etcd_drop_in(self) -> Path:
+        return self.root / "etc/systemd/system/etcd.service.d/50-keel.conf"
+
+    @property
+    def channel_drop_in(self) -> Path:
+        return self.root / "etc/systemd/system/keel-channel.socket.d/50-address.conf"
+
+    # volatile
+
+    @property
+    def run(self) -> Path:
+        return self.root / "run/keel"
+
+    @property
+    def lock(self) -> Path:
+        return self.run / "lock"
+
+    @property
+    def tend_lock(self) -> Path:
+        return self.run / "tend.lock"
+
+    @property
+    def etcd_loaded(self) -> Path:
+        return self.run / "etcd-loaded.json"
+
+    @property
+    def textfile(self) -> Path:
+        return self.root / "var/lib/prometheus/node-exporter/keel.prom"

@@ -1,0 +1,348 @@
+"""Protocols for every effect: what flows may ask of the machine, the network and etcd.
+
+The real ones live in keel.system (and mesh.client, mesh.etcdclient), fakes in tests/fakes. A flow
+takes one frozen Host as its first argument. Every effect is idempotent and bounded by a deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from ipaddress import IPv6Address, IPv6Network
+from pathlib import Path
+from typing import Protocol
+
+from keel.paths import Paths
+from keel.types import Endpoint, Secret, WgKey
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """The wall clock, aware, UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back; for deadlines."""
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class Chance(Protocol):
+    def bytes(self, size: int) -> bytes:
+        """Unpredictable bytes, good enough for keys."""
+
+    def fraction(self) -> float:
+        """Uniform in [0, 1), for jitter only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A moment on the monotonic clock; handed down, so that sub-steps share one budget."""
+
+    at: float
+
+    @classmethod
+    def after(cls, clock: Clock, seconds: float) -> Deadline:
+        return cls(clock.monotonic() + seconds)
+
+    def remaining(self, clock: Clock) -> float:
+        """Seconds left, never negative."""
+        return max(0.0, self.at - clock.monotonic())
+
+    def passed(self, clock: Clock) -> bool:
+        return self.remaining(clock) <= 0.0
+
+
+class Files(Protocol):
+    """State on disk. A write is whole or not at all, and durable when the call returns:
+    temporary file in the same directory with its final mode, fsync, rename, fsync the directory."""
+
+    def read(self, path: Path, *, max_bytes: int = 1 << 20) -> bytes | None:
+        """The bytes, or None when there is no such file; StateCorrupt when larger. Follows no
+        symbolic link in the last component."""
+
+    def write(
+        self, path: Path, data: bytes, *, mode: int = 0o600, owner: str | None = None
+    ) -> None:
+        """Replace atomically and durably; the directory must exist."""
+
+    def create(self, path: Path, data: bytes, *, mode: int = 0o600) -> bool:
+        """As write, but only when there is no such file yet; False (nothing done) when there is."""
+
+    def append(self, path: Path, line: bytes, *, mode: int = 0o600) -> None:
+        """Add one line (without its newline) durably; a torn last line of a crash is cut first."""
+
+    def make_dir(self, path: Path, *, mode: int = 0o700, owner: str | None = None) -> None:
+        """With parents; an existing directory gets this mode and owner."""
+
+    def names(self, path: Path) -> tuple[str, ...]:
+        """Sorted names in a directory, without keel's own temporary files; () when absent."""
+
+    def exists(self, path: Path) -> bool: ...
+
+    def remove(self, path: Path) -> None:
+        """One file, or one directory tree; absent is fine. Durable."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Move a file or directory to a new name (target must not exist); both parents fsynced."""
+
+
+class Locks(Protocol):
+    def hold(
+        self, path: Path, *, what: str, wait_seconds: float = 0.0
+    ) -> AbstractContextManager[None]:
+        """An flock with the holder's pid inside; LockHeld when another has it after the wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+
+class Proc(Protocol):
+    """The one door to other programs: argument lists only, a clean environment, stdin /dev/null
+    unless given, bounded output and time."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        timeout_seconds: float = 30.0,
+        check: bool = True,
+    ) -> Completed:
+        """ProcFailed when `check` and the status is not 0 (127 when it does not exist)."""
+
+
+class WgBackend(StrEnum):
+    KERNEL = "kernel"
+    USERSPACE = "wireguard-go"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WgPeer:
+    """A peer as keel wants it."""
+
+    key: WgKey
+    allowed: IPv6Address
+    endpoint: Endpoint | None = None
+    keepalive_seconds: int = 10
+    preshared: Secret | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WgPeerState:
+    """A peer as `wg show NAME dump` reports it."""
+
+    key: WgKey
+    endpoint: Endpoint | None
+    allowed: tuple[str, ...]
+    latest_handshake: datetime | None
+    received_bytes: int
+    sent_bytes: int
+    keepalive_seconds: int
+    has_preshared: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WgDevice:
+    """An interface with its peers; keys are public ones."""
+
+    name: str
+    key: WgKey | None
+    port: int
+    backend: WgBackend
+    mtu: int
+    addresses: tuple[IPv6Address, ...]
+    peers: tuple[WgPeerState, ...]
+
+
+class WireGuard(Protocol):
+    """Drives the kernel's WireGuard and wireguard-go through `wg` alone."""
+
+    def show(self, interface: str) -> WgDevice | None:
+        """None when the interface does not exist."""
+
+    def raise_interface(self, interface: str, *, port: int, mtu: int, private: Secret) -> WgBackend:
+        """Make it if need be (kernel, else wireguard-go's unit), set key, port and MTU, up.
+        An interface with the same key keeps its peers and sessions."""
+
+    def set_address(self, interface: str, address: IPv6Address, prefix: IPv6Network) -> None:
+        """Exactly this one ULA on the interface, as a /128, with the prefix routed to it."""
+
+    def set_private(self, interface: str, private: Secret) -> None: ...
+
+    def set_peer(self, interface: str, peer: WgPeer) -> None:
+        """Add or change one peer; an endpoint of None leaves a learned one alone."""
+
+    def remove_peer(self, interface: str, key: WgKey) -> None: ...
+
+    def drop_interface(self, interface: str) -> None: ...
+
+
+class Firewall(Protocol):
+    def load(self, ruleset: str) -> None:
+        """Replace the table `inet keel` atomically with this nft text."""
+
+    def drop(self) -> None:
+        """Remove the table; absent is fine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitState:
+    active: str
+    sub: str
+    main_pid: int
+    invocation_id: str
+    enabled: str
+
+
+class Units(Protocol):
+    """systemd, through systemctl."""
+
+    def state(self, unit: str) -> UnitState: ...
+
+    def start(self, unit: str, *, block: bool = True) -> None: ...
+
+    def stop(self, unit: str) -> None: ...
+
+    def restart(self, unit: str, *, block: bool = True) -> None: ...
+
+    def enable(self, unit: str) -> None: ...
+
+    def disable(self, unit: str) -> None: ...
+
+    def reload_configuration(self) -> None:
+        """daemon-reload."""
+
+
+class Machine(Protocol):
+    """Facts and knobs of this machine that are neither files nor units."""
+
+    def hostname(self) -> str: ...
+
+    def underlay_endpoints(self, port: int) -> tuple[Endpoint, ...]:
+        """This node's own global underlay addresses with that port, overlays left out."""
+
+    def is_root(self) -> bool: ...
+
+    def user_exists(self, name: str) -> bool: ...
+
+    def bound_tcp(self) -> str:
+        """Bound TCP's silence after a cut (design section 5); the setting that holds now."""
+
+    def clock_synchronised(self) -> bool:
+        """Whether systemd-timesyncd (or another) says that the clock follows NTP."""
+
+
+class Console(Protocol):
+    """What a person sees while something slow goes on; stderr only."""
+
+    def say(self, text: str) -> None:
+        """One line about what changed."""
+
+    def waiting(self, text: str) -> None:
+        """What is waited for and who is missing; may replace the previous such line."""
+
+
+class ChannelOut(Protocol):
+    """The members' channel, out: bytes in, bytes out; flows make and check the envelopes."""
+
+    def post(
+        self, address: IPv6Address, path: str, body: bytes, *, timeout_seconds: float
+    ) -> bytes:
+        """PeerError with reason `unreachable` or `timeout`; the body of any HTTP answer else."""
+
+    def post_all(
+        self,
+        requests: Mapping[IPv6Address, bytes],
+        path: str,
+        *,
+        timeout_seconds: float,
+    ) -> Mapping[IPv6Address, bytes | Exception]:
+        """The same to many in parallel; every failure stands beside its member."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdMember:
+    """A member as etcd lists it; one that never started has no name and no client URLs."""
+
+    id: int
+    name: str
+    peer_urls: tuple[str, ...]
+    client_urls: tuple[str, ...]
+    learner: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdStatus:
+    """What one etcd says of itself, without a quorum."""
+
+    member_id: int
+    cluster_id: int
+    leader: int
+    raft_term: int
+    raft_index: int
+    applied_index: int
+    learner: bool
+    db_size_bytes: int
+    version: str
+    errors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdProbe:
+    """What a peer port says before any client port exists (GET /members on 2380)."""
+
+    cluster_id: int
+    member_ids: tuple[int, ...]
+
+
+class EtcdApi(Protocol):
+    """etcd's v3 JSON gateway at one member, with keel's client certificate. EtcdError otherwise."""
+
+    def status(self, *, timeout_seconds: float = 20.0) -> EtcdStatus: ...
+
+    def members(self, *, timeout_seconds: float = 20.0) -> tuple[EtcdMember, ...]:
+        """Linearizable."""
+
+    def add_learner(self, peer_url: str, *, timeout_seconds: float = 20.0) -> EtcdMember: ...
+
+    def promote(self, member_id: int, *, timeout_seconds: float = 20.0) -> None: ...
+
+    def remove(self, member_id: int, *, timeout_seconds: float = 20.0) -> None: ...
+
+    def put(self, key: bytes, value: bytes, *, timeout_seconds: float = 20.0) -> None: ...
+
+    def get(self, key: bytes, *, timeout_seconds: float = 20.0) -> bytes | None:
+        """Linearizable."""
+
+    def probe_peer_port(self, *, timeout_seconds: float = 20.0) -> EtcdProbe: ...
+
+
+EtcdAt = Callable[[IPv6Address], EtcdApi]
+"""The gateway of the member with that overlay address; ::1 is this node's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """Everything a flow may touch; built once, by the composition root (or by a test)."""
+
+    paths: Paths
+    clock: Clock
+    chance: Chance
+    files: Files
+    locks: Locks
+    proc: Proc
+    wireguard: WireGuard
+    firewall: Firewall
+    units: Units
+    machine: Machine
+    console: Console
+    channel: ChannelOut
+    etcd_at: EtcdAt
+    overlay_etcd_installed: bool = field(default=False)

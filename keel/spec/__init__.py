@@ -1,0 +1,1 @@
+"""What the operator wants, and what differs from it."""

@@ -1,0 +1,1 @@
+"""The only doors to the machine: adapters behind the Protocols of keel.ports."""
