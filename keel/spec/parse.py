@@ -1,7 +1,8 @@
 """YAML text to Spec and back: strict, bounded, and with the operator's comments kept.
 
 Rules:
-(S1) At most 64 KiB of UTF-8, one YAML 1.2 document, no aliases, no duplicate or unknown keys.
+(S1) At most 64 KiB of UTF-8, one YAML 1.2 document, no aliases, no depth, no duplicate or
+     unknown keys.
 (S2) Every fault is a SpecError with the dotted path of the bad value; the first one is reported.
 (S3) `set_etcd_overlay` changes the bytes of one value; comments, order and white space stay.
 """
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
+from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from keel.errors import SpecError
@@ -46,6 +48,8 @@ from keel.types import Endpoint, Mode, NodeName, parse_name
 
 MAX_SPEC_BYTES = 64 * 1024
 """Far above any spec that a person writes; checked before the text is parsed."""
+MAX_DEPTH = 8
+"""The spec itself has five levels."""
 _INTERFACE = re.compile(r"keel[a-zA-Z0-9]{0,11}")  # IFNAMSIZ leaves 15 characters
 MAX_KEEPALIVE = 25
 """A member is suspect at 25 s without a packet."""
@@ -157,14 +161,23 @@ def _load(raw: bytes) -> object:
         raise SpecError("", f"{len(raw)} bytes are more than the {MAX_SPEC_BYTES} allowed")
     try:
         text = raw.decode("utf-8")
-        yaml = YAML(typ="safe", pure=True)
-        if any(event.anchor for event in yaml.parse(text) if getattr(event, "anchor", None)):
-            raise SpecError("", "anchors and aliases are not allowed")
-        return yaml.load(text)
+        _check_form(text)
+        return YAML(typ="safe", pure=True).load(text)
     except UnicodeDecodeError as error:
         raise SpecError("", "not UTF-8") from error
-    except (YAMLError, RecursionError) as error:
+    except YAMLError as error:
         raise SpecError("", f"not YAML: {_first_line(error)}") from error
+
+
+def _check_form(text: str) -> None:
+    """No aliases and no deep nesting (S1); stops at the first, for ruamel slows with depth."""
+    depth = 0
+    for event in YAML(typ="safe", pure=True).parse(text):
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise SpecError("", "nested too deeply")
+        if getattr(event, "anchor", None):
+            raise SpecError("", "anchors and aliases are not allowed")
 
 
 def _first_line(error: Exception) -> str:
