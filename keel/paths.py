@@ -90,6 +90,14 @@ class Paths:
     def leaf(self, number: int) -> Path:
         return self.etcd / "leaf" / str(number)
 
+    def member_credential(self, number: int) -> Path:
+        """What etcd itself presents: leaf, chain and key in one PEM."""
+        return self.leaf(number) / "member.pem"
+
+    def client_credential(self, number: int) -> Path:
+        """What keel presents to etcd, in the same form."""
+        return self.leaf(number) / "client.pem"
+
     @property
     def etcd_trust(self) -> Path:
         return self.etcd / "trust.pem"

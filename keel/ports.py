@@ -328,6 +328,54 @@ EtcdAt = Callable[[IPv6Address], EtcdApi]
 """The gateway of the member with that overlay address; ::1 is this node's own."""
 
 
+class StrayMember(StrEnum):
+    """What stands in the data directory of Debian's own unit (E16)."""
+
+    NONE = "none"
+    MARKED = "marked"
+    """keel-overlay-etcd found it empty, stopped it and marked it as etcd-server's own."""
+    FOREIGN = "foreign"
+    """Somebody's: never touched."""
+
+
+class EtcdOverlay(Protocol):
+    """etcd as a unit and files of this machine (keel.system.etcd); nothing of its gateway."""
+
+    def lay(self, files: Mapping[str, Secret]) -> tuple[str, ...]:
+        """Exactly these names under /etc/etcd/keel (directory 0700, files 0600, owner etcd), each
+        whole or not at all; the names that changed."""
+
+    def laid(self, name: str) -> Secret | None:
+        """What is laid under that name."""
+
+    def write_drop_in(self, text: bytes) -> bool:
+        """50-keel.conf and a daemon-reload; False when it was so already."""
+
+    def start(self) -> None:
+        """Unmask, enable, start without waiting: ready comes with quorum only."""
+
+    def stop(self) -> None:
+        """Stop and mask, so that neither a boot nor an upgrade starts it again."""
+
+    def data_state(self) -> DataState: ...
+
+    def set_data_aside(self, label: str) -> Path | None:
+        """Move data and marker beside themselves, never deleting; where to, None when absent."""
+
+    def stray(self) -> StrayMember: ...
+
+    def remove_stray(self) -> None:
+        """Only a marked one; Refused otherwise."""
+
+
+class DataState(StrEnum):
+    """What stands where keel's etcd keeps its data."""
+
+    ABSENT = "absent"
+    EMPTY = "empty"
+    PRESENT = "present"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """Everything a flow may touch; built once, by the composition root (or by a test)."""
@@ -345,4 +393,5 @@ class Host:
     console: Console
     channel: ChannelOut
     etcd_at: EtcdAt
+    overlay: EtcdOverlay
     overlay_etcd_installed: bool = field(default=False)
