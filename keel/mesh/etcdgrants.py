@@ -1,0 +1,142 @@
+"""The holder's ledger of grants (grants.jsonl): every intermediate that was ever signed.
+
+Owns the lines and the questions asked of them; appends nothing itself.
+(L1) A line is appended and durable before the grant leaves the holder.
+(L2) Nothing is ever taken out; a revocation is a line of its own.
+(L3) A CSR key belongs to the first address it was granted for, for good.
+(L4) A revocation covers every grant of (address, ed25519) in every generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from ipaddress import IPv6Address
+from pathlib import Path
+
+from keel import codec
+from keel.errors import BadValue, StateCorrupt
+from keel.mesh.etcdcert import PublicKeyHash, Serial
+from keel.mesh.etcdcrl import Reason, Revoked
+from keel.types import Nonce, SigningKey, WgKey
+
+MAX_LINE_BYTES = 64 * 1024
+
+
+class Event(StrEnum):
+    GRANTED = "granted"
+    REVOKED = "revoked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantLine:
+    """One grant or one revocation. `serial` and `csr_key` are the intermediate's."""
+
+    event: Event
+    address: IPv6Address
+    ed25519: SigningKey
+    time: datetime
+    serial: Serial | None = None
+    generation: int | None = None
+    csr_key: PublicKeyHash | None = None
+    nonce: Nonce | None = None
+    not_after: datetime | None = None
+    wireguard: WgKey | None = None
+    intermediate: bytes | None = None
+    reason: Reason | None = None
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        parts = (self.serial, self.generation, self.csr_key, self.not_after, self.intermediate)
+        if self.event is Event.GRANTED and None in parts:
+            raise ValueError("a grant has serial, generation, csr_key, not_after, intermediate")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    lines: tuple[GrantLine, ...] = ()
+
+
+def read_ledger(path: Path, raw: bytes | None) -> Ledger:
+    """Every line; StateCorrupt names the first bad one. A torn last line is not an error: its
+    grant never left (L1)."""
+    if raw is None:
+        return Ledger()
+    whole, _, _torn = raw.rpartition(b"\n")
+    lines = whole.split(b"\n") if whole else []
+    return Ledger(lines=tuple(_line(path, number, line) for number, line in enumerate(lines, 1)))
+
+
+def granted_to(ledger: Ledger, address: IPv6Address, key: SigningKey) -> tuple[GrantLine, ...]:
+    """Every grant of the pair, oldest first, revoked ones included."""
+    return tuple(
+        line for line in ledger.lines if line.event is Event.GRANTED and _of(line, address, key)
+    )
+
+
+def live_grant(ledger: Ledger, address: IPv6Address, key: SigningKey) -> GrantLine | None:
+    """The newest grant of the pair, unless the pair was revoked after it."""
+    mine = [line for line in ledger.lines if _of(line, address, key)]
+    return mine[-1] if mine and mine[-1].event is Event.GRANTED else None
+
+
+def first_granted(ledger: Ledger, address: IPv6Address, key: SigningKey) -> datetime | None:
+    """When the unrevoked run of grants began: the order of birth and of the queue."""
+    began: datetime | None = None
+    for line in ledger.lines:
+        if _of(line, address, key):
+            began = None if line.event is Event.REVOKED else began or line.time
+    return began
+
+
+def owner_of(ledger: Ledger, csr_key: PublicKeyHash) -> IPv6Address | None:
+    """The address that a CSR key was first granted for (L3)."""
+    return next((line.address for line in ledger.lines if line.csr_key == csr_key), None)
+
+
+def revoked_serials(ledger: Ledger) -> tuple[Revoked, ...]:
+    """What the CRL has to hold: every grant made to a pair before its revocation (L4)."""
+    found: dict[Serial, Revoked] = {}
+    for place, line in enumerate(ledger.lines):
+        if line.event is not Event.REVOKED:
+            continue
+        for grant in ledger.lines[:place]:
+            if grant.serial is not None and _of(grant, line.address, line.ed25519):
+                new = Revoked(
+                    serial=grant.serial, reason=line.reason or Reason.UNSPECIFIED, at=line.time
+                )
+                found.setdefault(grant.serial, new)
+    return tuple(found.values())
+
+
+def revoked_pairs(ledger: Ledger) -> frozenset[tuple[IPv6Address, SigningKey]]:
+    """Pairs with a revocation and no later grant."""
+    last = {(line.address, line.ed25519): line.event for line in ledger.lines}
+    return frozenset(pair for pair, event in last.items() if event is Event.REVOKED)
+
+
+def dump_line(line: GrantLine) -> bytes:
+    """The line without its newline, as Files.append wants it."""
+    return codec.dumps(line)
+
+
+def united(ledgers: Iterable[Ledger]) -> Ledger:
+    """One ledger of several (a restored holder unites its own with what members hold)."""
+    seen: dict[bytes, GrantLine] = {}
+    for ledger in ledgers:
+        for line in ledger.lines:
+            seen.setdefault(dump_line(line), line)
+    return Ledger(lines=tuple(sorted(seen.values(), key=lambda line: line.time)))
+
+
+def _of(line: GrantLine, address: IPv6Address, key: SigningKey) -> bool:
+    return (line.address, line.ed25519) == (address, key)
+
+
+def _line(path: Path, number: int, raw: bytes) -> GrantLine:
+    try:
+        return codec.loads(GrantLine, raw, max_bytes=MAX_LINE_BYTES, strict=False)
+    except BadValue as error:
+        raise StateCorrupt(path, f"line {number}: {error.summary()}") from error

@@ -1,0 +1,289 @@
+"""What members tell each other about etcd: signed records, and the bodies of /v1/etcd.
+
+Owns the forms and who signs them; etcdcheck says which of them a node believes.
+(S1) An enrolment, a revocation and a given-up statement are DSSE by a member's Ed25519 key.
+(S2) A cluster record and a holder statement are DSSE by the mesh's etcd root (ECDSA P-256 over
+     the same bytes, key id `root:<fingerprint>`).
+(S3) A grant needs no signature of its own: the root signed the intermediate and the CRL in it.
+(S4) Envelopes travel inside bodies as their exact bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from ipaddress import IPv6Address
+
+from keel.mesh.etcdcert import Serial
+from keel.mesh.etcdcrl import Reason
+from keel.mesh.etcdstate import Stage
+from keel.types import (
+    Capability,
+    EtcdClusterId,
+    EtcdMemberId,
+    Fingerprint,
+    FormationId,
+    MeshId,
+    NodeName,
+    Nonce,
+    SigningKey,
+)
+
+KIND_ENROLMENT = "enrolment"
+KIND_CLUSTER = "cluster"
+KIND_HOLDER = "holder"
+KIND_REVOCATION = "revocation"
+KIND_GIVEN_UP = "given-up"
+
+MAX_RECORD_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enrolment:
+    """A member asks for its intermediate; `csr` is DER and only its key counts."""
+
+    mesh: MeshId
+    address: IPv6Address
+    ed25519: SigningKey
+    csr: bytes
+    nonce: Nonce
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootName:
+    """A generation's number and its root's fingerprint."""
+
+    generation: int
+    fingerprint: Fingerprint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HolderStatement:
+    """Who may sign with the root; members obey the highest epoch."""
+
+    mesh: MeshId
+    holder: SigningKey
+    epoch: int
+    generations: tuple[RootName, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """An intermediate (DER) with the roots (DER each, newest first), the CRL and the holder's
+    statement (encoded envelope)."""
+
+    mesh: MeshId
+    address: IPv6Address
+    ed25519: SigningKey
+    intermediate: bytes
+    roots: tuple[bytes, ...]
+    crl: bytes
+    holder: bytes
+
+
+class RecordState(StrEnum):
+    """etcd's initial-cluster-state."""
+
+    NEW = "new"
+    EXISTING = "existing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterRecord:
+    """Whose cluster it is, signed by the root. `members`: exactly the cluster's, in order of
+    address. `replaces`: the ID that this member had before its data was lost. `holder`: the
+    statement's encoded envelope."""
+
+    mesh: MeshId
+    formation: FormationId
+    token: str
+    cluster_id: EtcdClusterId
+    epoch: int
+    nonce: Nonce
+    issued: datetime
+    expires: datetime
+    state: RecordState
+    members: tuple[IPv6Address, ...]
+    root: Fingerprint
+    crl_number: int
+    holder: bytes
+    replaces: EtcdMemberId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revocation:
+    """`by` asks the holder to revoke all that was ever granted to (address, ed25519)."""
+
+    mesh: MeshId
+    address: IPv6Address
+    ed25519: SigningKey
+    by: SigningKey
+    reason: Reason
+    time: datetime
+    nonce: Nonce
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenUp:
+    """I saw no leader of that formation and shall never start it (again); it is on my disk."""
+
+    mesh: MeshId
+    formation: FormationId
+    ed25519: SigningKey
+    time: datetime
+    nonce: Nonce
+
+
+class HintState(StrEnum):
+    """What an invite and an answer say of the registry; a hint, never believed for an act."""
+
+    NONE = "none"
+    FORMS = "forms"
+    RUNNING = "running"
+    WAITING = "waiting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdHint:
+    state: HintState
+    holder: NodeName | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdAnswer:
+    """etcd's part of a join answer. `record`: encoded envelope, at a birth or to a learner.
+    `why`: what is missing, in words, when there is no grant or no record."""
+
+    hint: EtcdHint
+    grant: Grant | None = None
+    record: bytes | None = None
+    why: str | None = None
+
+
+# bodies of POST /v1/etcd, a question and its answer per kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """What are you? `highest_lived_of_me` comes back for the sender."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeAnswer:
+    capability: Capability
+    confirmed: bool
+    window_open: bool
+    stage: Stage
+    epoch: int
+    holder_epoch: int
+    crl_number: int
+    sees_leader: bool
+    formation: FormationId | None = None
+    cluster_id: EtcdClusterId | None = None
+    root: Fingerprint | None = None
+    intermediate: Serial | None = None
+    given_up: tuple[FormationId, ...] = ()
+    highest_lived_of_you: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserve:
+    """Let me be the one who forms (10 minutes); `release` gives it back."""
+
+    nonce: Nonce
+    release: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReserveAnswer:
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enroll:
+    """An enrolment with the admission chain (encoded envelopes, genesis first)."""
+
+    enrolment: bytes
+    admissions: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnrollAnswer:
+    """The grant; a record when a birth or a place as learner came with it; else `why` not."""
+
+    grant: Grant
+    record: bytes | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeRecord:
+    """Take this record."""
+
+    record: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeRecordAnswer:
+    stage: Stage
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveUp:
+    """Give that formation up, if you saw no leader of it."""
+
+    formation: FormationId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveUpAnswer:
+    """`statement`: the encoded envelope of a GivenUp."""
+
+    statement: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revoke:
+    revocation: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevokeAnswer:
+    serials: tuple[Serial, ...]
+    crl: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrlAsk:
+    """The newest CRL, if it is newer than the one I have."""
+
+    have: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrlAnswer:
+    number: int
+    crl: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportAsk:
+    """What does your running etcd use?"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A member's own words about what its etcd loaded and serves."""
+
+    time: datetime
+    loaded: tuple[Fingerprint, ...]
+    invocation: str
+    boot: str
+    crl_number: int
+    intermediate: Serial | None = None
+    leaf_not_after: datetime | None = None
+    member_id: EtcdMemberId | None = None
+    learner: bool = False
+    applied_index: int = 0
