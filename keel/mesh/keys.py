@@ -1,0 +1,99 @@
+"""Key pairs: Ed25519 for signing, X25519 for WireGuard.
+
+Owns how a pair follows from its 32 secret bytes, how a message is signed and how a signature is
+judged. Makes no randomness, reads no file. One library judges every Ed25519 signature (libsodium:
+it refuses non-canonical signatures and keys of small order), so that all nodes agree.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+
+import nacl.exceptions
+import nacl.signing
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from keel.errors import BadValue
+from keel.types import Secret, SigningKey, WgKey, parse_hex, parse_wg_key
+
+KEY_BYTES = 32
+SIGNATURE_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SigningPair:
+    """An Ed25519 key pair; the seed is what is kept on disk."""
+
+    public: SigningKey
+    seed: Secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WgPair:
+    """An X25519 key pair; `private` is clamped, as `wg` shows it."""
+
+    public: WgKey
+    private: Secret
+
+
+def signing_pair(seed: Secret) -> SigningPair:
+    """The Ed25519 pair of a 32-byte seed; BadValue for another length."""
+    _expect_key_bytes(seed)
+    public = nacl.signing.SigningKey(seed.reveal()).verify_key
+    return SigningPair(public=SigningKey(bytes(public).hex()), seed=seed)
+
+
+def wg_pair(private: Secret) -> WgPair:
+    """The X25519 pair of 32 secret bytes, clamped first; BadValue for another length.
+
+    The kernel clamps what it is given and shows the result, so an unclamped key would look
+    changed at every comparison.
+    """
+    _expect_key_bytes(private)
+    scalar = bytearray(private.reveal())
+    scalar[0] &= 248
+    scalar[31] = (scalar[31] & 127) | 64
+    key = X25519PrivateKey.from_private_bytes(bytes(scalar))
+    public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return WgPair(public=WgKey(base64.b64encode(public).decode()), private=Secret(bytes(scalar)))
+
+
+def wg_private_text(private: Secret) -> str:
+    """A WireGuard private or preshared key as `wg` reads it; never log the result."""
+    _expect_key_bytes(private)
+    return base64.b64encode(private.reveal()).decode()
+
+
+def wg_private_from_text(text: str) -> WgPair:
+    """The pair of a private key in `wg`'s base64; BadValue for anything else."""
+    try:
+        return wg_pair(Secret(base64.b64decode(parse_wg_key(text.strip()))))
+    except ValueError as error:
+        raise BadValue("", "not a WireGuard private key") from error
+
+
+def sign(pair: SigningPair, message: bytes) -> bytes:
+    """The 64-byte Ed25519 signature over a message."""
+    return nacl.signing.SigningKey(pair.seed.reveal()).sign(message).signature
+
+
+def verify(public: SigningKey, message: bytes, signature: bytes) -> bool:
+    """Whether the signature is this key's over this message; never raises for bad input."""
+    try:
+        raw = bytes.fromhex(parse_hex(public, size=KEY_BYTES))
+    except ValueError:
+        return False
+    if len(signature) != SIGNATURE_BYTES:
+        return False
+    try:
+        nacl.signing.VerifyKey(raw).verify(message, signature)
+    except nacl.exceptions.BadSignatureError:
+        return False
+    return True
+
+
+def _expect_key_bytes(secret: Secret) -> None:
+    if len(secret.reveal()) != KEY_BYTES:
+        raise BadValue("", f"a key has {KEY_BYTES} bytes")
