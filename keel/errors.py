@@ -9,6 +9,8 @@ remedies are not empty, and docs/mesh.md has an anchor for every code.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
@@ -258,6 +260,37 @@ class StateCorrupt(KeelError):
             f"put {self.path} back from a backup; if there is none, `keel mesh leave` on this node"
             " and join it again with a new invite"
         )
+
+
+class DiskTrouble(KeelError):
+    """The file system would not do what keel asked: full, read-only, not permitted, broken."""
+
+    code = "disk-trouble"
+    exit = Exit.INCOMPLETE
+    retryable = True
+
+    def __init__(self, path: Path, error_number: int) -> None:
+        super().__init__(path, error_number)
+        self.path = path
+        self.error_number = error_number
+
+    def summary(self) -> str:
+        return f"{self.path}: {os.strerror(self.error_number).lower()}"
+
+    def remedy(self) -> str:
+        match self.error_number:
+            case errno.ENOSPC | errno.EDQUOT:
+                return f"make room (`df -h {self.path.parent}`), then run the same command again"
+            case errno.EROFS:
+                return (
+                    f"see why it is read-only (`findmnt -T {self.path.parent}`), then run it again"
+                )
+            case errno.EACCES | errno.EPERM:
+                return f"look at the rights (`namei -l {self.path}`); keel's state belongs to root"
+            case _:
+                return (
+                    f"look at `namei -l {self.path}` and `dmesg`, then run the same command again"
+                )
 
 
 class LockHeld(KeelError):
