@@ -1,0 +1,64 @@
+"""Locks between processes: flock on a file that holds its holder's pid.
+
+The kernel drops the lock with the process, so a killed keel never leaves one behind. The file
+itself stays: removing it would let two processes lock two files of one name.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from keel.errors import DiskTrouble, LockHeld
+from keel.ports import Clock, Deadline
+from keel.system.disk import NO_FOLLOW
+
+POLL_SECONDS = 0.1
+
+
+class Flocks:
+    """keel.ports.Locks."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    @contextmanager
+    def hold(self, path: Path, *, what: str, wait_seconds: float = 0.0) -> Iterator[None]:
+        descriptor = _open(path)
+        try:
+            self._wait(descriptor, what, Deadline.after(self._clock, wait_seconds))
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            try:
+                yield
+            finally:
+                os.ftruncate(descriptor, 0)
+        finally:
+            os.close(descriptor)
+
+    def _wait(self, descriptor: int, what: str, deadline: Deadline) -> None:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                if deadline.passed(self._clock):
+                    raise LockHeld(_holder(descriptor), what) from error
+                self._clock.sleep(min(POLL_SECONDS, deadline.remaining(self._clock)))
+            else:
+                return
+
+
+def _open(path: Path) -> int:
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o600)
+    except OSError as error:
+        raise DiskTrouble(path, error.errno or 0) from error
+
+
+def _holder(descriptor: int) -> int | None:
+    text = os.pread(descriptor, 32, 0).strip()
+    return int(text) if text.isdigit() else None

@@ -1,0 +1,78 @@
+"""Time and chance under control: one world clock, a clock for each node that may be wrong."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class VirtualClock:
+    """True time. Passing time runs the events that fall due, in order, each at its own moment."""
+
+    def __init__(self, start: datetime = START) -> None:
+        self._start = start
+        self._elapsed = 0.0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self._elapsed)
+
+    def monotonic(self) -> float:
+        return self._elapsed
+
+    def sleep(self, seconds: float) -> None:
+        target = self._elapsed + max(0.0, seconds)
+        while self._events and self._events[0][0] <= target:
+            due, _, event = heapq.heappop(self._events)
+            self._elapsed = max(self._elapsed, due)
+            event()
+        self._elapsed = max(self._elapsed, target)
+
+    def after(self, seconds: float, event: Callable[[], None]) -> None:
+        """Run `event` once that many seconds have passed."""
+        heapq.heappush(self._events, (self._elapsed + seconds, next(self._order), event))
+
+    def every(self, seconds: float, event: Callable[[], None]) -> None:
+        """Run `event` again and again, as a timer unit does."""
+
+        def run() -> None:
+            self.after(seconds, run)
+            event()
+
+        self.after(seconds, run)
+
+
+class NodeClock:
+    """keel.ports.Clock of one node: true time plus what its wall clock is wrong by."""
+
+    def __init__(self, world: VirtualClock) -> None:
+        self.world = world
+        self.wrong_by = timedelta()
+
+    def now(self) -> datetime:
+        return self.world.now() + self.wrong_by
+
+    def monotonic(self) -> float:
+        return self.world.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self.world.sleep(seconds)
+
+
+class SeededChance:
+    """keel.ports.Chance that gives the same each time."""
+
+    def __init__(self, seed: int | str = 0) -> None:
+        self._random = random.Random(seed)
+
+    def bytes(self, size: int) -> bytes:
+        return self._random.randbytes(size)
+
+    def fraction(self) -> float:
+        return self._random.random()

@@ -1,0 +1,152 @@
+"""One whole fake node: a keel.ports.Host on a scratch directory, with a life that can end."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+
+from keel.errors import EtcdError
+from keel.paths import Paths
+from keel.ports import ChannelOut, EtcdApi, EtcdAt, Host
+from keel.system.fs import DurableFiles
+from keel.types import Endpoint
+from tests.fakes.clock import NodeClock, SeededChance, VirtualClock
+from tests.fakes.disk import RecordingDisk
+from tests.fakes.effects import Crash, Effects
+from tests.fakes.machine import (
+    CountedLocks,
+    FakeFirewall,
+    FakeMachine,
+    FakeProc,
+    FakeUnits,
+    RecordingConsole,
+)
+from tests.fakes.wireguard import FakeWireGuard
+
+NAT_PORT = 40000
+VOLATILE = "run"
+
+
+class FakeNode:
+    """What a test holds of one node; `host` is what the flows get."""
+
+    def __init__(
+        self,
+        name: str,
+        root: Path,
+        *,
+        clock: VirtualClock,
+        seed: str,
+        outside: IPv4Address,
+        inside: IPv4Address,
+    ) -> None:
+        root.mkdir(parents=True)
+        self.name = name
+        self.root = root
+        self.outside = outside
+        """The address others see; its own (inside) one differs behind NAT."""
+        self.inside = inside
+        self.alive = True
+        self.handler: Callable[[str, IPv6Address, bytes], tuple[int, bytes]] = _deaf
+        """What the channel's service does with (path, source, body): status and body."""
+        self.effects = Effects()
+        self.clock = NodeClock(clock)
+        self.chance = SeededChance(seed)
+        self.disk = RecordingDisk(root, self.effects)
+        self.files = DurableFiles(self.disk)
+        self.locks = CountedLocks(self.effects, self.clock)
+        self.proc = FakeProc(self.effects)
+        self.wireguard = FakeWireGuard(self.effects)
+        self.firewall = FakeFirewall(self.effects)
+        self.units = FakeUnits(self.effects)
+        self.machine = FakeMachine(self.effects, name, (Endpoint(host=inside, port=1),))
+        self.console = RecordingConsole()
+        self.etcd_at: EtcdAt = _no_etcd
+        self.overlay_etcd_installed = False
+        self._channel: ChannelOut | None = None
+
+    @property
+    def paths(self) -> Paths:
+        return Paths(self.root)
+
+    @property
+    def host(self) -> Host:
+        assert self._channel is not None
+        return Host(
+            paths=self.paths,
+            clock=self.clock,
+            chance=self.chance,
+            files=self.files,
+            locks=self.locks,
+            proc=self.proc,
+            wireguard=self.wireguard,
+            firewall=self.firewall,
+            units=self.units,
+            machine=self.machine,
+            console=self.console,
+            channel=self._channel,
+            etcd_at=self.etcd_at,
+            overlay_etcd_installed=self.overlay_etcd_installed,
+        )
+
+    def connect(self, channel: ChannelOut) -> None:
+        self._channel = channel
+
+    # its place on the underlay
+
+    def endpoint(self, port: int) -> Endpoint:
+        """Where others see its packets come from."""
+        nat = self.inside != self.outside
+        return Endpoint(host=self.outside, port=NAT_PORT if nat else port)
+
+    def listens_at(self, endpoint: Endpoint, port: int) -> bool:
+        """Whether a packet to `endpoint` reaches its socket on `port`."""
+        return endpoint == self.endpoint(port)
+
+    def move(self, outside: IPv4Address) -> None:
+        """Its underlay address changes."""
+        nat = self.inside != self.outside
+        self.outside = outside
+        self.inside = self.inside if nat else outside
+        self.machine.hosts = (Endpoint(host=self.inside, port=1),)
+
+    # its lives
+
+    def power_off(self) -> None:
+        """It is gone: interfaces, firewall, units and /run with it; the disk stays as it is."""
+        self.alive = False
+        self.units.power_off()
+        self.wireguard.devices.clear()
+        self.firewall.ruleset = None
+        shutil.rmtree(self.root / VOLATILE, ignore_errors=True)
+
+    def power_on(self) -> None:
+        """A new life of the same disk: effects are counted from 0 and no crash is planned."""
+        if self.alive:
+            self.power_off()
+        self.alive = True
+        self.new_life()
+
+    def new_life(self) -> None:
+        """A new process on a machine that stayed up (kill -9 of keel alone)."""
+        self.effects.done.clear()
+        self.effects.crash_at = self.effects.crash_on = self.effects.crashed_before = None
+
+    def dies(self, run: Callable[[], object]) -> bool:
+        """Run until the planned crash; whether it came. The process is dead then, not the machine:
+        follow with `new_life`, or with `power_off` and `power_on`."""
+        try:
+            run()
+        except Crash:
+            return True
+        return False
+
+
+def _deaf(path: str, source: IPv6Address, body: bytes) -> tuple[int, bytes]:
+    raise AssertionError(f"no handler for {path} from {source} ({len(body)} bytes)")
+
+
+def _no_etcd(address: IPv6Address) -> EtcdApi:
+    raise EtcdError(14, f"no etcd at {address}")

@@ -1,0 +1,221 @@
+"""Recording stand-ins for the machine: programs, units, firewall, facts, the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from keel.errors import ProcFailed
+from keel.ports import Clock, Completed, UnitState
+from keel.system.locks import Flocks
+from keel.types import Endpoint
+from tests.fakes.effects import Effects
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    argv: tuple[str, ...]
+    stdin: bytes = b""
+
+
+class FakeProc:
+    """keel.ports.Proc. `answers` maps the longest matching start of an argv to what it gives:
+    output, a Completed, or a function of the Call that returns either. No answer: empty success."""
+
+    def __init__(self, effects: Effects | None = None) -> None:
+        self.effects = effects if effects is not None else Effects()
+        self.calls: list[Call] = []
+        self.answers: dict[
+            tuple[str, ...], bytes | Completed | Callable[[Call], bytes | Completed]
+        ] = {}
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        timeout_seconds: float = 30.0,
+        check: bool = True,
+    ) -> Completed:
+        self.effects.happen(f"run {' '.join(argv)}")
+        call = Call(tuple(argv), stdin)
+        self.calls.append(call)
+        answer = self._answer(call)
+        if check and answer.returncode != 0:
+            raise ProcFailed(call.argv, answer.returncode, answer.stderr.decode())
+        return answer
+
+    def _answer(self, call: Call) -> Completed:
+        for length in range(len(call.argv), 0, -1):
+            if call.argv[:length] in self.answers:
+                answer = self.answers[call.argv[:length]]
+                if callable(answer):
+                    answer = answer(call)
+                if isinstance(answer, bytes):
+                    return Completed(returncode=0, stdout=answer, stderr=b"")
+                return answer
+        return Completed(returncode=0, stdout=b"", stderr=b"")
+
+
+@dataclass
+class FakeUnit:
+    active: bool = False
+    failed: bool = False
+    enabled: bool = False
+    starts: int = 0
+
+
+class FakeUnits:
+    """keel.ports.Units. `on_start` and `on_stop` say what a unit does; a start hook that returns
+    False fails it. A start that is not blocking runs its hook at once all the same."""
+
+    def __init__(self, effects: Effects) -> None:
+        self.effects = effects
+        self.units: dict[str, FakeUnit] = {}
+        self.on_start: dict[str, Callable[[], bool]] = {}
+        self.on_stop: dict[str, Callable[[], None]] = {}
+        self.reloads = 0
+
+    def unit(self, name: str) -> FakeUnit:
+        return self.units.setdefault(name, FakeUnit())
+
+    def state(self, unit: str) -> UnitState:
+        found = self.units.get(unit, FakeUnit())
+        return UnitState(
+            active="failed" if found.failed else "active" if found.active else "inactive",
+            sub="running" if found.active else "dead",
+            main_pid=1000 + found.starts if found.active else 0,
+            invocation_id=f"{found.starts:032x}" if found.starts else "",
+            enabled="enabled" if found.enabled else "disabled",
+        )
+
+    def start(self, unit: str, *, block: bool = True) -> None:
+        self.effects.happen(f"start {unit}")
+        if not self.unit(unit).active:
+            self._start(unit)
+
+    def stop(self, unit: str) -> None:
+        self.effects.happen(f"stop {unit}")
+        self._stop(unit)
+
+    def restart(self, unit: str, *, block: bool = True) -> None:
+        self.effects.happen(f"restart {unit}")
+        self._stop(unit)
+        self._start(unit)
+
+    def enable(self, unit: str) -> None:
+        self.effects.happen(f"enable {unit}")
+        self.unit(unit).enabled = True
+
+    def disable(self, unit: str) -> None:
+        self.effects.happen(f"disable {unit}")
+        self.unit(unit).enabled = False
+
+    def reload_configuration(self) -> None:
+        self.effects.happen("daemon-reload")
+        self.reloads += 1
+
+    def power_off(self) -> None:
+        """Everything stops, as in a crash of the machine."""
+        for name, unit in self.units.items():
+            if unit.active:
+                unit.active = False
+                self.on_stop.get(name, lambda: None)()
+            unit.failed = False
+
+    def _start(self, unit: str) -> None:
+        found = self.unit(unit)
+        found.starts += 1
+        found.active, found.failed = True, False
+        if not self.on_start.get(unit, lambda: True)():
+            found.active, found.failed = False, True
+
+    def _stop(self, unit: str) -> None:
+        found = self.unit(unit)
+        was_active = found.active
+        found.active = found.failed = False
+        if was_active:
+            self.on_stop.get(unit, lambda: None)()
+
+
+class FakeFirewall:
+    """keel.ports.Firewall; `ruleset` is what holds now."""
+
+    def __init__(self, effects: Effects) -> None:
+        self.effects = effects
+        self.ruleset: str | None = None
+
+    def load(self, ruleset: str) -> None:
+        self.effects.happen("firewall load")
+        self.ruleset = ruleset
+
+    def drop(self) -> None:
+        self.effects.happen("firewall drop")
+        self.ruleset = None
+
+
+@dataclass
+class FakeMachine:
+    """keel.ports.Machine with facts that a test may change."""
+
+    effects: Effects
+    name: str = "node"
+    hosts: tuple[Endpoint, ...] = ()
+    root: bool = True
+    users: set[str] = field(default_factory=lambda: {"etcd"})
+    tcp_bound: str = "tcp_rto_max_ms=2000"
+    synchronised: bool = True
+
+    def hostname(self) -> str:
+        return self.name
+
+    def underlay_endpoints(self, port: int) -> tuple[Endpoint, ...]:
+        return tuple(Endpoint(host=each.host, port=port) for each in self.hosts)
+
+    def is_root(self) -> bool:
+        return self.root
+
+    def user_exists(self, name: str) -> bool:
+        return name in self.users
+
+    def bound_tcp(self) -> str:
+        self.effects.happen("bound tcp")
+        return self.tcp_bound
+
+    def clock_synchronised(self) -> bool:
+        return self.synchronised
+
+
+@dataclass
+class RecordingConsole:
+    """keel.ports.Console; saying something is not an effect that a crash can fall before."""
+
+    said: list[str] = field(default_factory=list)
+    waited: list[str] = field(default_factory=list)
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def waiting(self, text: str) -> None:
+        self.waited.append(text)
+
+
+class CountedLocks:
+    """keel.ports.Locks: real flocks whose taking is counted."""
+
+    def __init__(self, effects: Effects, clock: Clock) -> None:
+        self.effects = effects
+        self.held: list[Path] = []
+        self._locks = Flocks(clock)
+
+    @contextmanager
+    def hold(self, path: Path, *, what: str, wait_seconds: float = 0.0) -> Iterator[None]:
+        with self._locks.hold(path, what=what, wait_seconds=wait_seconds):
+            self.held.append(path)
+            try:
+                self.effects.happen(f"lock {path.name}")
+                yield
+            finally:
+                self.held.remove(path)
