@@ -9,7 +9,7 @@ from pathlib import Path
 
 from keel.errors import EtcdError
 from keel.paths import Paths
-from keel.ports import ChannelOut, EtcdApi, EtcdAt, Host
+from keel.ports import ChannelOut, EtcdApi, EtcdAt, EtcdOverlay, Host
 from keel.system.fs import DurableFiles
 from keel.types import Endpoint
 from tests.fakes.clock import NodeClock, SeededChance, VirtualClock
@@ -19,6 +19,7 @@ from tests.fakes.machine import (
     CountedLocks,
     FakeFirewall,
     FakeMachine,
+    FakeOverlay,
     FakeProc,
     FakeUnits,
     RecordingConsole,
@@ -64,6 +65,7 @@ class FakeNode:
         self.machine = FakeMachine(self.effects, name, (Endpoint(host=inside, port=1),))
         self.console = RecordingConsole()
         self.etcd_at: EtcdAt = _no_etcd
+        self.overlay: EtcdOverlay = FakeOverlay(Paths(root), self.files, self.units)
         self.overlay_etcd_installed = False
         self._channel: ChannelOut | None = None
 
@@ -88,6 +90,7 @@ class FakeNode:
             console=self.console,
             channel=self._channel,
             etcd_at=self.etcd_at,
+            overlay=self.overlay,
             overlay_etcd_installed=self.overlay_etcd_installed,
         )
 

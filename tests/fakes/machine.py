@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from keel.errors import ProcFailed
-from keel.ports import Clock, Completed, UnitState
+from keel.errors import ProcFailed, Refused
+from keel.paths import Paths
+from keel.ports import Clock, Completed, DataState, Files, StrayMember, UnitState
 from keel.system.locks import Flocks
-from keel.types import Endpoint
+from keel.types import Endpoint, Secret
 from tests.fakes.effects import Effects
 
 
@@ -219,3 +220,77 @@ class CountedLocks:
                 yield
             finally:
                 self.held.remove(path)
+
+
+class FakeOverlay:
+    """keel.ports.EtcdOverlay on the node's own files and units, with no user etcd."""
+
+    UNIT = "etcd.service"
+
+    def __init__(self, paths: Paths, files: Files, units: FakeUnits) -> None:
+        self._paths = paths
+        self._files = files
+        self._units = units
+        self.masked = False
+
+    def lay(self, files: Mapping[str, Secret]) -> tuple[str, ...]:
+        laid = self._paths.laid
+        self._files.make_dir(laid, owner="etcd")
+        changed = [name for name in self._files.names(laid) if name not in files]
+        for name in changed:
+            self._files.remove(laid / name)
+        for name, data in files.items():
+            if self.laid(name) != data:
+                self._files.write(laid / name, data.reveal(), owner="etcd")
+                changed.append(name)
+        return tuple(sorted(changed))
+
+    def laid(self, name: str) -> Secret | None:
+        data = self._files.read(self._paths.laid / name)
+        return Secret(data) if data is not None else None
+
+    def write_drop_in(self, text: bytes) -> bool:
+        if self._files.read(self._paths.etcd_drop_in) == text:
+            return False
+        self._files.make_dir(self._paths.etcd_drop_in.parent, mode=0o755)
+        self._files.write(self._paths.etcd_drop_in, text, mode=0o644)
+        self._units.reload_configuration()
+        return True
+
+    def start(self) -> None:
+        self._units.effects.happen(f"unmask {self.UNIT}")
+        self.masked = False
+        self._units.enable(self.UNIT)
+        self._units.start(self.UNIT, block=False)
+
+    def stop(self) -> None:
+        self._units.stop(self.UNIT)
+        self._units.effects.happen(f"mask {self.UNIT}")
+        self.masked = True
+
+    def data_state(self) -> DataState:
+        if not self._files.exists(self._paths.etcd_data):
+            return DataState.ABSENT
+        present = self._files.names(self._paths.etcd_data)
+        return DataState.PRESENT if present else DataState.EMPTY
+
+    def set_data_aside(self, label: str) -> Path | None:
+        moved = None
+        for path in (self._paths.etcd_data, self._paths.etcd_marker):
+            if self._files.exists(path):
+                aside = path.with_name(f"{path.name}.{label}")
+                self._files.rename(path, aside)
+                moved = moved or aside
+        return moved
+
+    def stray(self) -> StrayMember:
+        if self._files.exists(self._paths.stray_marker):
+            return StrayMember.MARKED
+        present = self._files.exists(self._paths.stray_data)
+        return StrayMember.FOREIGN if present else StrayMember.NONE
+
+    def remove_stray(self) -> None:
+        if self.stray() is StrayMember.FOREIGN:
+            raise Refused("stray-etcd", "another's etcd data is here", "look at /var/lib/etcd")
+        self._files.remove(self._paths.stray_data)
+        self._files.remove(self._paths.stray_marker)
