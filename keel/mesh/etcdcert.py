@@ -42,6 +42,16 @@ MAX_CERTIFICATE_BYTES = 4096  # keel's own are below 800 bytes; an RSA generatio
 MAX_KEY_BYTES = 4096
 KEY_ENTROPY_BYTES = 40  # FIPS 186-5 A.2.1: 64 bits more than the order, so that no key is likelier
 
+UNPARSED = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.InvalidVersion,
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+)
+"""Whatever the library raises, early or late, over bytes that are not what they claim to be."""
+
 _ROOT_NAME = re.compile(r"([0-9a-f]{32}) etcd root g([1-9][0-9]{0,5})")
 _BEGIN = b"-----BEGIN CERTIFICATE-----\n"
 _END = b"-----END CERTIFICATE-----\n"
@@ -121,7 +131,7 @@ def parse_certificate(raw: bytes) -> x509.Certificate:
     try:
         certificate = x509.load_der_x509_certificate(raw)
         _read_whole(certificate)
-    except (ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension) as error:
+    except UNPARSED as error:
         raise _rejected("certificate", "bytes that do not parse", "one DER certificate") from error
     return certificate
 
@@ -179,6 +189,11 @@ def common_name(text: str) -> x509.Name:
 def member_label(address: IPv6Address) -> str:
     """`keel-` and the 32 hex digits of the address: the name without a dot or a colon."""
     return f"keel-{address.packed.hex()}"
+
+
+def intermediate_name(address: IPv6Address, *, generation: int, number: int) -> x509.Name:
+    """The subject of a member's intermediate; `number` counts the member's own."""
+    return common_name(f"{member_label(address)} int g{generation}-{number}")
 
 
 def client_uri(mesh: MeshId, address: IPv6Address) -> str:

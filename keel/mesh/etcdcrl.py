@@ -12,12 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import SignatureAlgorithmOID
 
+from keel.errors import Internal, PkiRejected
+from keel.mesh import etcdcert
 from keel.mesh.etcdcert import Authority, Serial
+from keel.mesh.etcdprofile import BACKDATED, MAX_SERIAL_BITS
 from keel.types import Fingerprint
 
 CRL_LIFE = timedelta(days=30)
@@ -30,6 +36,7 @@ class Reason(StrEnum):
     UNSPECIFIED = "unspecified"
     SUPERSEDED = "superseded"
     CESSATION = "cessationOfOperation"
+    CA_COMPROMISE = "cACompromise"
     KEY_COMPROMISE = "keyCompromise"
 
 
@@ -56,28 +63,165 @@ class Crl:
 
     def late(self, now: datetime) -> bool:
         """Past its nextUpdate (L4)."""
-        raise NotImplementedError
+        return now > self.next_update
 
     def revokes(self, certificate: x509.Certificate) -> bool:
-        raise NotImplementedError
+        serial = etcdcert.serial_of(certificate)
+        return any(entry.serial == serial for entry in self.revoked)
 
 
 def unite(*sets: Iterable[Revoked]) -> tuple[Revoked, ...]:
     """One entry per serial, ordered by serial: the earliest date, the gravest reason."""
-    raise NotImplementedError
+    found: dict[Serial, Revoked] = {}
+    for entry in (entry for entries in sets for entry in entries):
+        other = found.get(entry.serial, entry)
+        found[entry.serial] = Revoked(
+            serial=entry.serial,
+            reason=max(entry.reason, other.reason, key=_GRAVITY.index),
+            at=min(entry.at, other.at),
+        )
+    return tuple(found[serial] for serial in sorted(found))
 
 
 def new_crl(root: Authority, revoked: Iterable[Revoked], *, number: int, now: datetime) -> bytes:
     """The DER of a CRL (also of an empty one) that read_crl accepts under that root."""
-    raise NotImplementedError
+    if number < 1 or not etcdcert.key_matches(root.key, root.certificate):
+        raise Internal("a CRL has a number from 1 and is signed with its root's own key")
+    now = now.astimezone(UTC).replace(microsecond=0)
+    certificate = root.certificate
+    public = etcdcert.load_key(root.key).public_key()
+    builder = (
+        # the builder's own method copies the whole list for every entry that is added
+        x509.CertificateRevocationListBuilder(
+            revoked_certificates=[_entry(each) for each in unite(revoked)]
+        )
+        .issuer_name(certificate.subject)
+        .last_update(max(now - BACKDATED, certificate.not_valid_before_utc))
+        .next_update(now + CRL_LIFE)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), critical=False)
+        .add_extension(x509.CRLNumber(number), critical=False)
+    )
+    made = builder.sign(etcdcert.load_key(root.key), hashes.SHA256())
+    return made.public_bytes(serialization.Encoding.DER)
 
 
 def read_crl(raw: bytes, roots: Sequence[x509.Certificate]) -> Crl:
     """Bounded, whole, and signed under one of the roots; PkiRejected names what is wrong."""
-    raise NotImplementedError
+    if len(raw) > MAX_CRL_BYTES:
+        raise _rejected("crl-size", f"{len(raw)} bytes", f"at most {MAX_CRL_BYTES}")
+    try:
+        crl = x509.load_der_x509_crl(raw)
+        signer = _signer(crl, roots)
+        next_update = crl.next_update_utc
+        if next_update is None or next_update <= crl.last_update_utc:
+            raise _rejected("crl-dates", "no or an earlier nextUpdate", "one after thisUpdate")
+        return Crl(
+            der=raw,
+            number=_number(crl, signer),
+            this_update=crl.last_update_utc,
+            next_update=next_update,
+            signer=etcdcert.fingerprint(signer),
+            revoked=_entries(crl, roots),
+        )
+    except etcdcert.UNPARSED as error:
+        raise _rejected("crl-form", "bytes that do not parse", "one DER CRL") from error
 
 
 def accept_crl(raw: bytes, roots: Sequence[x509.Certificate], *, held_number: int) -> Crl:
-    """read_crl, and a higher number than the one held (0 when none is): PkiRejected `crl-number`
+    """read_crl, and a higher number than the one held (0 when none is): PkiRejected `crl-older`
     otherwise (L2)."""
-    raise NotImplementedError
+    crl = read_crl(raw, roots)
+    if crl.number <= held_number:
+        raise _rejected("crl-older", f"number {crl.number}", f"one above {held_number}")
+    return crl
+
+
+def _entry(revoked: Revoked) -> x509.RevokedCertificate:
+    flag = _FLAGS[revoked.reason]
+    builder = x509.RevokedCertificateBuilder(
+        serial_number=int(revoked.serial, 16),
+        revocation_date=revoked.at.astimezone(UTC).replace(microsecond=0, tzinfo=None),
+    )
+    if flag is not None:
+        builder = builder.add_extension(x509.CRLReason(flag), critical=False)
+    return builder.build()
+
+
+def _signer(
+    crl: x509.CertificateRevocationList, roots: Sequence[x509.Certificate]
+) -> x509.Certificate:
+    if crl.signature_algorithm_oid != SignatureAlgorithmOID.ECDSA_WITH_SHA256:
+        raise _rejected("crl-algorithm", "another algorithm", "ecdsa-with-SHA256")
+    for root in roots:
+        public = root.public_key()
+        if (
+            isinstance(public, ec.EllipticCurvePublicKey)
+            and root.subject.public_bytes() == crl.issuer.public_bytes()
+            and crl.is_signature_valid(public)
+        ):
+            return root
+    raise _rejected("crl-signer", crl.issuer.rfc4514_string(), "one of the trusted roots")
+
+
+def _number(crl: x509.CertificateRevocationList, signer: x509.Certificate) -> int:
+    """Exactly the two extensions of RFC 5280 5.2, neither of them critical."""
+    found = {extension.oid: extension for extension in crl.extensions}
+    if set(found) != {x509.CRLNumber.oid, x509.AuthorityKeyIdentifier.oid} or any(
+        extension.critical for extension in found.values()
+    ):
+        names = ", ".join(sorted(oid.dotted_string for oid in found))
+        raise _rejected("crl-extensions", names or "none", "CRL number and key identifier")
+    identifier = found[x509.AuthorityKeyIdentifier.oid].value
+    wanted = x509.SubjectKeyIdentifier.from_public_key(signer.public_key()).digest
+    if identifier != x509.AuthorityKeyIdentifier(wanted, None, None):
+        raise _rejected("crl-key-identifier", "another key's", "the signer's")
+    number = crl.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+    if not number >= 1 or number.bit_length() > MAX_SERIAL_BITS:
+        raise _rejected("crl-number", str(number)[:60], "1 or more, in 20 octets")
+    return number
+
+
+def _entries(
+    crl: x509.CertificateRevocationList, roots: Sequence[x509.Certificate]
+) -> tuple[Revoked, ...]:
+    found = tuple(_read_entry(entry) for entry in crl)
+    serials = {entry.serial for entry in found}
+    if len(serials) != len(found):
+        raise _rejected("crl-entry", "a serial twice", "each serial once")
+    if any(etcdcert.serial_of(root) in serials for root in roots):
+        raise _rejected("crl-root", "a root's serial", "intermediates only")
+    return found
+
+
+def _read_entry(entry: x509.RevokedCertificate) -> Revoked:
+    number = entry.serial_number
+    if number <= 0 or number.bit_length() > MAX_SERIAL_BITS:
+        raise _rejected("crl-entry", "a serial that is none", "1 or more, in 20 octets")
+    reason = Reason.UNSPECIFIED
+    for extension in entry.extensions:
+        value = extension.value
+        reasons = (
+            []
+            if not isinstance(value, x509.CRLReason)
+            else [ours for ours, flag in _FLAGS.items() if flag is value.reason]
+        )
+        if extension.critical or not reasons:
+            raise _rejected("crl-entry", f"{value}"[:80], "no extension but a reason of keel's")
+        reason = reasons[0]
+    return Revoked(
+        serial=etcdcert.format_serial(number), reason=reason, at=entry.revocation_date_utc
+    )
+
+
+def _rejected(check: str, got: str, expected: str) -> PkiRejected:
+    return PkiRejected(check, got=got, expected=expected)
+
+
+_GRAVITY = list(Reason)
+_FLAGS: dict[Reason, x509.ReasonFlags | None] = {
+    Reason.UNSPECIFIED: None,  # RFC 5280 5.3.1: leave it out instead
+    Reason.SUPERSEDED: x509.ReasonFlags.superseded,
+    Reason.CESSATION: x509.ReasonFlags.cessation_of_operation,
+    Reason.CA_COMPROMISE: x509.ReasonFlags.ca_compromise,
+    Reason.KEY_COMPROMISE: x509.ReasonFlags.key_compromise,
+}

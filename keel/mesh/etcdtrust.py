@@ -10,10 +10,14 @@ Rules:
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 
 from cryptography import x509
 
+from keel.errors import PkiRejected
+from keel.mesh import etcdcert
+from keel.mesh.etcdprofile import Kind, profile_check
 from keel.types import Fingerprint
 
 MAX_ROOTS = 2
@@ -21,19 +25,35 @@ MAX_ROOTS = 2
 
 def encode_bundle(roots: Iterable[x509.Certificate]) -> bytes:
     """The canonical file of a set of roots in any order; PkiRejected by B1 or B3."""
-    raise NotImplementedError
+    return b"".join(etcdcert.pem(root) for root in _ordered(roots))
 
 
 def parse_bundle(raw: bytes) -> tuple[x509.Certificate, ...]:
     """The roots, newest generation first; PkiRejected for any other bytes than encode_bundle's."""
-    raise NotImplementedError
+    found = etcdcert.parse_pem_certificates(raw, most=MAX_ROOTS)
+    if found != _ordered(found):
+        raise PkiRejected("bundle-order", got="older first", expected="the newest generation first")
+    return found
 
 
 def fingerprints(roots: Iterable[x509.Certificate]) -> frozenset[Fingerprint]:
     """What two bundles are compared by."""
-    raise NotImplementedError
+    return frozenset(etcdcert.fingerprint(root) for root in roots)
 
 
 def trust_id(roots: Iterable[x509.Certificate]) -> str:
     """One name for a set of roots: SHA-256 over the sorted fingerprints, lower-case hex."""
-    raise NotImplementedError
+    return hashlib.sha256("\n".join(sorted(fingerprints(roots))).encode()).hexdigest()
+
+
+def _ordered(roots: Iterable[x509.Certificate]) -> tuple[x509.Certificate, ...]:
+    found = sorted(roots, key=etcdcert.generation_of, reverse=True)
+    if not 1 <= len(found) <= MAX_ROOTS:
+        raise PkiRejected("bundle-size", got=f"{len(found)} roots", expected=f"1 to {MAX_ROOTS}")
+    for root in found:
+        profile_check(Kind.ROOT, root, root, address=None)
+    if len({etcdcert.generation_of(root) for root in found}) != len(found):
+        raise PkiRejected("bundle-generation", got="one twice", expected="each generation once")
+    if len({etcdcert.mesh_of(root) for root in found}) != 1:
+        raise PkiRejected("bundle-mesh", got="roots of two meshes", expected="one mesh's")
+    return tuple(found)
