@@ -45,6 +45,7 @@ KEY_ENTROPY_BYTES = 40  # FIPS 186-5 A.2.1: 64 bits more than the order, so that
 UNPARSED = (
     ValueError,
     TypeError,
+    KeyError,  # cryptography 43: a string in a name with an unknown ASN.1 tag
     UnsupportedAlgorithm,
     x509.InvalidVersion,
     x509.DuplicateExtension,

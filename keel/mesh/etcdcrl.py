@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -89,19 +89,23 @@ def new_crl(root: Authority, revoked: Iterable[Revoked], *, number: int, now: da
         raise Internal("a CRL has a number from 1 and is signed with its root's own key")
     now = now.astimezone(UTC).replace(microsecond=0)
     certificate = root.certificate
-    public = etcdcert.load_key(root.key).public_key()
+    private = etcdcert.load_key(root.key)
+    entries = unite(revoked)
+    _check_roots({entry.serial for entry in entries}, [certificate])
     builder = (
         # the builder's own method copies the whole list for every entry that is added
         x509.CertificateRevocationListBuilder(
-            revoked_certificates=[_entry(each) for each in unite(revoked)]
+            revoked_certificates=[_entry(each) for each in entries]
         )
         .issuer_name(certificate.subject)
         .last_update(max(now - BACKDATED, certificate.not_valid_before_utc))
         .next_update(now + CRL_LIFE)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(private.public_key()), critical=False
+        )
         .add_extension(x509.CRLNumber(number), critical=False)
     )
-    made = builder.sign(etcdcert.load_key(root.key), hashes.SHA256())
+    made = builder.sign(private, hashes.SHA256())
     return made.public_bytes(serialization.Encoding.DER)
 
 
@@ -137,14 +141,15 @@ def accept_crl(raw: bytes, roots: Sequence[x509.Certificate], *, held_number: in
 
 
 def _entry(revoked: Revoked) -> x509.RevokedCertificate:
+    number = int(revoked.serial, 16)
+    _check_serial(number)
     flag = _FLAGS[revoked.reason]
-    builder = x509.RevokedCertificateBuilder(
-        serial_number=int(revoked.serial, 16),
+    reason = None if flag is None else x509.CRLReason(flag)
+    return x509.RevokedCertificateBuilder(
+        serial_number=number,
         revocation_date=revoked.at.astimezone(UTC).replace(microsecond=0, tzinfo=None),
-    )
-    if flag is not None:
-        builder = builder.add_extension(x509.CRLReason(flag), critical=False)
-    return builder.build()
+        extensions=[] if reason is None else [x509.Extension(reason.oid, False, reason)],
+    ).build()
 
 
 def _signer(
@@ -156,6 +161,7 @@ def _signer(
         public = root.public_key()
         if (
             isinstance(public, ec.EllipticCurvePublicKey)
+            and etcdcert.is_p256(public)
             and root.subject.public_bytes() == crl.issuer.public_bytes()
             and crl.is_signature_valid(public)
         ):
@@ -188,15 +194,23 @@ def _entries(
     serials = {entry.serial for entry in found}
     if len(serials) != len(found):
         raise _rejected("crl-entry", "a serial twice", "each serial once")
-    if any(etcdcert.serial_of(root) in serials for root in roots):
-        raise _rejected("crl-root", "a root's serial", "intermediates only")
+    _check_roots(serials, roots)
     return found
+
+
+def _check_roots(serials: Collection[Serial], roots: Sequence[x509.Certificate]) -> None:
+    if any(etcdcert.serial_of(root) in serials for root in roots):
+        raise _rejected("crl-root", "a root's serial", "intermediates only")  # L3
+
+
+def _check_serial(number: int) -> None:
+    if number <= 0 or number.bit_length() > MAX_SERIAL_BITS:
+        raise _rejected("crl-entry", "a serial that is none", "1 or more, in 20 octets")
 
 
 def _read_entry(entry: x509.RevokedCertificate) -> Revoked:
     number = entry.serial_number
-    if number <= 0 or number.bit_length() > MAX_SERIAL_BITS:
-        raise _rejected("crl-entry", "a serial that is none", "1 or more, in 20 octets")
+    _check_serial(number)
     reason = Reason.UNSPECIFIED
     for extension in entry.extensions:
         value = extension.value
