@@ -116,8 +116,8 @@ def check_credential(
     for purpose in purposes:
         verify_chain(chain, roots, now=now, purpose=purpose, address=address)
     profile_check(kind, chain[0], chain[1], address=address)
-    parent = next(one for one in (*roots, *chain[2:]) if _issued(chain[1], one))
-    profile_check(Kind.INTERMEDIATE, chain[1], parent, address=address)
+    parents = [each for each in (*roots, *chain[2:]) if _issued(chain[1], each)]
+    profile_check(Kind.INTERMEDIATE, chain[1], parents[0], address=address)
 
 
 def _path(

@@ -143,12 +143,10 @@ def accept_crl(raw: bytes, roots: Sequence[x509.Certificate], *, held_number: in
 def _entry(revoked: Revoked) -> x509.RevokedCertificate:
     number = int(revoked.serial, 16)
     _check_serial(number)
-    flag = _FLAGS[revoked.reason]
-    reason = None if flag is None else x509.CRLReason(flag)
     return x509.RevokedCertificateBuilder(
         serial_number=number,
         revocation_date=revoked.at.astimezone(UTC).replace(microsecond=0, tzinfo=None),
-        extensions=[] if reason is None else [x509.Extension(reason.oid, False, reason)],
+        extensions=_EXTENSIONS[revoked.reason],
     ).build()
 
 
@@ -238,4 +236,10 @@ _FLAGS: dict[Reason, x509.ReasonFlags | None] = {
     Reason.CESSATION: x509.ReasonFlags.cessation_of_operation,
     Reason.CA_COMPROMISE: x509.ReasonFlags.ca_compromise,
     Reason.KEY_COMPROMISE: x509.ReasonFlags.key_compromise,
+}
+_EXTENSIONS: dict[Reason, list[x509.Extension[x509.ExtensionType]]] = {
+    reason: []
+    if flag is None
+    else [x509.Extension(x509.CRLReason.oid, False, x509.CRLReason(flag))]
+    for reason, flag in _FLAGS.items()
 }

@@ -121,20 +121,18 @@ def _serial(case: _Case) -> tuple[object, object]:
 
 def _subject(case: _Case) -> tuple[object, object]:
     got = case.certificate.subject
-    match case.kind:
-        case Kind.ROOT:
-            mesh, number = etcdcert.name_words(got)
-            expected = etcdcert.root_name(mesh, number)
-        case Kind.INTERMEDIATE:
-            _, generation = etcdcert.name_words(case.issuer.subject)
-            expected = etcdcert.intermediate_name(
-                case.address, generation=generation, number=_number_in(got)
-            )
-        case Kind.MEMBER:
-            expected = etcdcert.common_name("keel-peer")
-        case Kind.CLIENT:
-            expected = etcdcert.common_name("keel-client")
+    expected = _SUBJECTS[case.kind](case)
     return got.public_bytes(), expected.public_bytes()
+
+
+def _root_subject(case: _Case) -> x509.Name:
+    return etcdcert.root_name(*etcdcert.name_words(case.certificate.subject))
+
+
+def _intermediate_subject(case: _Case) -> x509.Name:
+    _, generation = etcdcert.name_words(case.issuer.subject)
+    number = _number_in(case.certificate.subject)
+    return etcdcert.intermediate_name(case.address, generation=generation, number=number)
 
 
 def _issuer(case: _Case) -> tuple[object, object]:
@@ -186,19 +184,22 @@ def _issuer_constraints(case: _Case) -> tuple[object, object]:
 
 
 def _alternative_name(case: _Case) -> tuple[object, object]:
-    got = case.extension(x509.SubjectAlternativeName)
-    match case.kind:
-        case Kind.ROOT | Kind.INTERMEDIATE:
-            return got, None
-        case Kind.MEMBER:
-            names: list[x509.GeneralName] = [
-                x509.IPAddress(case.address),
-                x509.IPAddress(LOCALHOST),
-            ]
-        case Kind.CLIENT:
-            mesh, _ = etcdcert.name_words(case.issuer.issuer)
-            names = [x509.UniformResourceIdentifier(etcdcert.client_uri(mesh, case.address))]
-    return got, (False, x509.SubjectAlternativeName(names))
+    names = _NAMES[case.kind](case)
+    wanted = (False, x509.SubjectAlternativeName(names)) if names else None
+    return case.extension(x509.SubjectAlternativeName), wanted
+
+
+def _no_names(_case: _Case) -> list[x509.GeneralName]:
+    return []
+
+
+def _member_names(case: _Case) -> list[x509.GeneralName]:
+    return [x509.IPAddress(case.address), x509.IPAddress(LOCALHOST)]
+
+
+def _client_names(case: _Case) -> list[x509.GeneralName]:
+    mesh, _ = etcdcert.name_words(case.issuer.issuer)
+    return [x509.UniformResourceIdentifier(etcdcert.client_uri(mesh, case.address))]
 
 
 def _subject_key_identifier(case: _Case) -> tuple[object, object]:
@@ -273,6 +274,18 @@ _LIVES = {
     Kind.INTERMEDIATE: INTERMEDIATE_LIFE,
     Kind.MEMBER: LEAF_LIFE,
     Kind.CLIENT: LEAF_LIFE,
+}
+_SUBJECTS: dict[Kind, Callable[[_Case], x509.Name]] = {
+    Kind.ROOT: _root_subject,
+    Kind.INTERMEDIATE: _intermediate_subject,
+    Kind.MEMBER: lambda _: etcdcert.common_name("keel-peer"),
+    Kind.CLIENT: lambda _: etcdcert.common_name("keel-client"),
+}
+_NAMES: dict[Kind, Callable[[_Case], list[x509.GeneralName]]] = {
+    Kind.ROOT: _no_names,
+    Kind.INTERMEDIATE: _no_names,
+    Kind.MEMBER: _member_names,
+    Kind.CLIENT: _client_names,
 }
 _USAGES = {
     Kind.ROOT: key_usage(digital_signature=True, key_cert_sign=True, crl_sign=True),
