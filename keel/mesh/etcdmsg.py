@@ -10,13 +10,17 @@ Owns the forms and who signs them; etcdcheck says which of them a node believes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from ipaddress import IPv6Address
 
-from keel.mesh.etcdcert import Serial
+from keel.mesh import wire
+from keel.mesh.birth import RECORD_LIFE, Formation
+from keel.mesh.etcdcert import Authority, Serial, fingerprint, sign_with_root
 from keel.mesh.etcdcrl import Reason
+from keel.mesh.etcdids import cluster_token
 from keel.mesh.etcdstate import Stage
 from keel.types import (
     Capability,
@@ -110,6 +114,12 @@ class ClusterRecord:
     holder: bytes
     replaces: EtcdMemberId | None = None
 
+    def __post_init__(self) -> None:
+        if self.replaces is not None and self.state is RecordState.NEW:
+            raise ValueError("a birth replaces nobody")
+        if self.members != tuple(sorted(set(self.members))):
+            raise ValueError("members are listed once and in order of address")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revocation:
@@ -183,6 +193,8 @@ class ProbeAnswer:
     cluster_id: EtcdClusterId | None = None
     root: Fingerprint | None = None
     intermediate: Serial | None = None
+    record_state: RecordState | None = None
+    record_expires: datetime | None = None
     given_up: tuple[FormationId, ...] = ()
     highest_lived_of_you: int | None = None
 
@@ -287,3 +299,49 @@ class Report:
     member_id: EtcdMemberId | None = None
     learner: bool = False
     applied_index: int = 0
+
+
+def new_record(
+    formation: Formation,
+    *,
+    mesh: MeshId,
+    epoch: int,
+    nonce: Nonce,
+    state: RecordState,
+    members: Iterable[IPv6Address],
+    root: Fingerprint,
+    crl_number: int,
+    holder: bytes,
+    now: datetime,
+    replaces: EtcdMemberId | None = None,
+) -> ClusterRecord:
+    """The record of a formation, with an hour of life from now. `members`: a birth's own, or
+    exactly those that etcd lists; `epoch`: the book's, advanced and durable before (B2)."""
+    return ClusterRecord(
+        mesh=mesh,
+        formation=formation.formation,
+        token=cluster_token(mesh, formation.formation),
+        cluster_id=formation.cluster_id,
+        epoch=epoch,
+        nonce=nonce,
+        issued=now,
+        expires=now + RECORD_LIFE,
+        state=state,
+        members=tuple(sorted(set(members))),
+        root=root,
+        crl_number=crl_number,
+        holder=holder,
+        replaces=replaces,
+    )
+
+
+def seal_by_root(kind: str, body: object, root: Authority) -> bytes:
+    """The encoded envelope of a body signed by the etcd root (S2)."""
+    envelope = wire.seal(kind, body)
+    return wire.encode(
+        wire.with_signature(
+            envelope,
+            wire.root_key_id(fingerprint(root.certificate)),
+            sign_with_root(root, wire.message(envelope)),
+        )
+    )
