@@ -38,11 +38,11 @@ rm -rf /var/log/apt /var/log/dpkg.log /var/lib/apt/lists/*
 """
 
 
-def files(checkout: Path) -> list[Path]:
+def files(checkout: Path, *, skipped: tuple[str, ...] = NO_SOURCES) -> list[Path]:
     """What the packages are made of: tracked files and new ones that aren't ignored."""
     argv = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(argv, cwd=checkout, check=True, capture_output=True, text=True).stdout
-    names = {name for name in listed.split("\0") if name and not name.startswith(NO_SOURCES)}
+    names = {name for name in listed.split("\0") if name and not name.startswith(skipped)}
     return [Path(name) for name in sorted(names) if (checkout / name).is_file()]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -288,15 +289,21 @@ class Lab:
                 machine.mount(saved.layers)
             self._power_on(saved.members)
 
+    def backends(self) -> dict[str, str]:
+        """What carries packets here: `link` and `wireguard`."""
+        return {
+            "link": self.state().backend,
+            "wireguard": probe.decide(probe.observe()).wireguard.value,
+        }
+
     def describe(self) -> str:
         """One line: what runs and on what; every result prints it."""
         current = self.state()
-        facts = probe.observe()
-        wireguard = probe.decide(facts).wireguard
+        wireguard = self.backends()["wireguard"]
         etcd = build.installed_version(current.layers, "etcd-server") or "none"
         keel = build.installed_version(current.layers, "keel") or "none"
         return (
-            f"lab {self.instance}: {len(current.members)} appliances, kernel {facts.kernel}, "
+            f"lab {self.instance}: {len(current.members)} appliances, kernel {platform.release()}, "
             f"wireguard {wireguard}, link {current.backend}, seed {current.seed}, "
             f"etcd {etcd}, keel {keel}"
         )

@@ -70,13 +70,22 @@ def join_all(lab: Lab, names: Sequence[Name], *, registry: bool) -> None:
     for name in others:
         say(f"{first}: keel mesh invite; {name}: keel mesh join")
         join(lab, name, invite(lab, first))
+    wait_until_whole(lab, names)
+    if registry:
+        wait_for_registry(lab, names)
+
+
+def wait_until_whole(lab: Lab, names: Sequence[Name]) -> None:
+    """Wait until each of them sees all of them up."""
     for name in names:
         whole = partial(_sees, lab, name, lambda found: is_whole(found, names))
         lab.wait(whole, WHOLE_SECONDS, f"{name} to see {', '.join(names)} up")
-    if registry:
-        for name in names:
-            voter = partial(_sees, lab, name, has_registry)
-            lab.wait(voter, BIRTH_SECONDS, f"{name} to be a voter")
+
+
+def wait_for_registry(lab: Lab, names: Sequence[Name]) -> None:
+    """Wait until each of them is a voter of a cluster with a leader."""
+    for name in names:
+        lab.wait(partial(_sees, lab, name, has_registry), BIRTH_SECONDS, f"{name} to be a voter")
 
 
 def _sees(lab: Lab, name: Name, judge: Callable[[Status], bool]) -> bool:

@@ -1,0 +1,39 @@
+"""Runs the unit tests with Debian 13's own Python and packages (`netns/imagetest`)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from netns import build, image
+from netns.sandbox import SandboxFailed, run_in_layers
+
+SCRIPT = """
+cp -a /source /tmp/source
+cd /tmp/source
+python3 --version
+python3 -m pytest -n 2 tests
+"""
+
+
+def main() -> int:
+    """0 when all tests passed."""
+    if os.geteuid() != 0:
+        sys.stderr.write("netns/imagetest: error: needs root\n")
+        return 77
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in build.files(build.CHECKOUT, skipped=()):
+            target = Path(scratch) / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(build.CHECKOUT / name, target, follow_symlinks=False)
+        try:
+            run_in_layers(
+                image.roots("test"), SCRIPT, what="the tests", binds={Path(scratch): "/source"}
+            )
+        except SandboxFailed as error:
+            sys.stderr.write(f"netns/imagetest: error: {error}\n")
+            return 1
+    return 0

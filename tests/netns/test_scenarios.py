@@ -1,0 +1,74 @@
+import pytest
+
+from netns.check import REQUIRED, Result, complete, required_names, table
+from netns.scenario import Pings, discover, is_void, parse_pings
+
+ANSWERS = """\
+PING 198.51.100.2 (198.51.100.2) 56(84) bytes of data.
+64 bytes from 198.51.100.2: icmp_seq=1 ttl=64 time=244 ms
+64 bytes from 198.51.100.2: icmp_seq=3 ttl=64 time=250.5 ms
+64 bytes from 198.51.100.2: icmp_seq=3 ttl=64 time=251 ms (DUP!)
+"""
+
+
+def make_result(name: str, verdict: str = "passed") -> Result:
+    return Result(name=name, rows=("M1", "M2"), seconds=61.2, verdict=verdict)
+
+
+def make_pings(*, lost: int = 8, outside: int = 0, sent: int = 400) -> Pings:
+    times = (250.0,) * (sent - lost - outside) + (300.0,) * outside
+    return Pings(sent=sent, times_ms=times)
+
+
+def test_pings_are_read_and_an_answer_that_came_twice_counts_once() -> None:
+    pings = parse_pings(ANSWERS, 4)
+    assert pings == Pings(sent=4, times_ms=(244.0, 251.0))
+    assert str(pings) == "244/248/251 ms, 50.0 % of 4 lost"
+
+
+def test_no_answer_at_all_is_said() -> None:
+    assert str(parse_pings("", 4)) == "no answer to 4 pings"
+
+
+@pytest.mark.parametrize(
+    ("pings", "void"),
+    [
+        pytest.param(make_pings(), False, id="the bad link"),
+        pytest.param(make_pings(lost=0), True, id="nothing lost"),
+        pytest.param(make_pings(lost=33), True, id="too much lost"),
+        pytest.param(make_pings(outside=4), False, id="one in a hundred late"),
+        pytest.param(make_pings(outside=5), True, id="more than one in a hundred late"),
+        pytest.param(make_pings(lost=400), True, id="dead"),
+    ],
+)
+def test_a_link_is_void_when_it_is_not_the_standard_bad_one(pings: Pings, void: bool) -> None:
+    assert is_void(pings) is void
+
+
+def test_a_required_scenario_that_did_not_run_fails() -> None:
+    results = complete([make_result("one")], ["one", "two"])
+    assert [(result.name, result.verdict) for result in results] == [
+        ("one", "passed"),
+        ("two", "missing"),
+    ]
+
+
+def test_a_scenario_that_is_not_required_fails() -> None:
+    results = complete([make_result("one"), make_result("two")], ["one"])
+    assert results[-1].verdict == "not-required"
+
+
+def test_the_table_ends_with_the_count() -> None:
+    text = table([make_result("one"), make_result("three", "void")])
+    assert text.splitlines() == [
+        "SCENARIO  ROWS   SECONDS  RESULT  LINK  WIREGUARD  SEED",
+        "one       M1,M2  61       passed  -     -          -",
+        "three     M1,M2  61       void    -     -          -",
+        "1 passed, 1 failed",
+    ]
+
+
+def test_every_scenario_is_required_by_name() -> None:
+    names = [scenario.name for scenario in discover()]
+    assert len(names) == len(set(names))
+    assert sorted(required_names(REQUIRED.read_text())) == sorted(names)
