@@ -69,9 +69,9 @@ def packages(checkout: Path = CHECKOUT) -> Path | None:
     return image.made_once(target, lambda scratch: _build(checkout, names, scratch))
 
 
-def package_layer() -> Path | None:
+def package_layer(checkout: Path = CHECKOUT) -> Path | None:
     """The layer over `appliance` with the checkout's packages; None while there are none."""
-    debs = packages()
+    debs = packages(checkout)
     if debs is None:
         return None
     content = digest(debs, [Path(path.name) for path in sorted(debs.glob("*.deb"))])

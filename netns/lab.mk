@@ -1,6 +1,31 @@
 # The lab's targets; all need root. `netns/lab --help` has the lab itself.
 
+.PHONY: lab-deps
+lab-deps:
+	@netns/deps
+
 .PHONY: packages
-packages: ## build and lint the Debian packages, print their names
-	netns/deps
+packages: lab-deps ## build and lint the Debian packages, print their names
 	netns/build
+
+.PHONY: demo
+demo: lab-deps ## three appliances over a bad link, and what keel does on them
+	netns/demo
+
+.PHONY: lab-test
+lab-test: lab-deps venv ## the lab's own tests, on this machine's kernel
+	$(PY) -m pytest netns/tests
+
+.PHONY: image-test
+image-test: lab-deps ## the fast tests with Debian 13's own Python
+	netns/imagetest
+
+.PHONY: scenarios
+scenarios: lab-deps ## the scenarios, with their table
+	netns/check
+
+.PHONY: check
+check: lab-deps ## everything that has to hold: what CI runs
+	$(MAKE) lint test
+	$(MAKE) packages image-test lab-test
+	$(MAKE) scenarios

@@ -200,7 +200,19 @@ class Lab:
             )
             os.close(descriptor)
             path = Path(text)
-        argv = ["tcpdump", "-i", "wan0", "-w", str(path), "-U", "-Z", "root", "-n", *filter.split()]
+        argv = [
+            "tcpdump",
+            "-i",
+            "wan0",
+            "-w",
+            str(path),
+            "-U",
+            "--immediate-mode",
+            "-Z",
+            "root",
+            "-n",
+            *filter.split(),
+        ]
         process = subprocess.Popen(
             self.machine(name).network_command(argv),
             stdin=subprocess.DEVNULL,
@@ -288,6 +300,10 @@ class Lab:
                 copy(source / name, machine.disk / "upper")
                 machine.mount(saved.layers)
             self._power_on(saved.members)
+
+    def forget_snapshot(self, snapshot: str) -> None:
+        """Remove a saved lab; nothing happens when there is none."""
+        shutil.rmtree(_snapshot(snapshot), ignore_errors=True)
 
     def backends(self) -> dict[str, str]:
         """What carries packets here: `link` and `wireguard`."""

@@ -22,7 +22,7 @@ class Capture:
         """End it, everything written; returns the file."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGINT)
-        self.process.wait(timeout=10)
+        self.process.communicate(timeout=10)  # until tcpdump, not only nsenter, has closed stderr
         return self.path
 
 
