@@ -25,22 +25,23 @@ NO_SOURCES = ("netns/", "tests/", ".ci/")
 # The copy is writable and the checkout is not touched.
 BUILD = """
 mkdir /build
-cp -a /source /build/source
+cp -a /run/source /build/source
 cd /build/source
 chown -R root:root .
 dpkg-buildpackage -us -uc -b
 lintian --allow-root --fail-on error,warning --info --color never ../*.changes
-cp ../*.deb /out/
+cp ../*.deb /run/out/
 """
 INSTALL = """
-apt-get install -q -y --no-install-recommends --no-download /packages/*.deb
+apt-get install -q -y --no-install-recommends /run/packages/*.deb
 rm -rf /var/log/apt /var/log/dpkg.log /var/lib/apt/lists/*
 """
 
 
 def files(checkout: Path, *, skipped: tuple[str, ...] = NO_SOURCES) -> list[Path]:
     """What the packages are made of: tracked files and new ones that aren't ignored."""
-    argv = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    argv = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others"]
+    argv += ["--exclude-standard"]
     listed = subprocess.run(argv, cwd=checkout, check=True, capture_output=True, text=True).stdout
     names = {name for name in listed.split("\0") if name and not name.startswith(skipped)}
     return [Path(name) for name in sorted(names) if (checkout / name).is_file()]
@@ -116,7 +117,7 @@ def _build(checkout: Path, names: Sequence[Path], scratch: Path) -> None:
         image.roots("build"),
         BUILD,
         what="building the packages",
-        binds={source: "/source", scratch / "out": "/out"},
+        binds={source: "/run/source", scratch / "out": "/run/out"},
         log=log,
     )
     for deb in (scratch / "out").iterdir():
@@ -135,7 +136,7 @@ def _install(debs: Path, scratch: Path) -> None:
         INSTALL,
         what="installing the packages",
         upper=scratch / "root",
-        binds={debs: "/packages"},
+        binds={debs: "/run/packages"},
         log=log,
     )
 
@@ -147,6 +148,7 @@ def main() -> int:
         return 77
     try:
         debs = packages()
+        package_layer()
     except SandboxFailed as error:
         sys.stderr.write(f"netns/build: error: {error}\n")
         return 1
@@ -154,5 +156,4 @@ def main() -> int:
         say("there is no debian/ yet: nothing to build")
         return 0
     sys.stdout.writelines(f"{deb}\n" for deb in sorted(debs.glob("*.deb")))
-    package_layer()
     return 0

@@ -12,7 +12,7 @@ from netns import build, image
 from netns.sandbox import SandboxFailed, run_in_layers
 
 SCRIPT = """
-cp -a /source /tmp/source
+cp -a /run/source /tmp/source
 cd /tmp/source
 python3 --version
 python3 -m pytest -n 2 tests
@@ -31,7 +31,7 @@ def main() -> int:
             shutil.copy2(build.CHECKOUT / name, target, follow_symlinks=False)
         try:
             run_in_layers(
-                image.roots("test"), SCRIPT, what="the tests", binds={Path(scratch): "/source"}
+                image.roots("test"), SCRIPT, what="the tests", binds={Path(scratch): "/run/source"}
             )
         except SandboxFailed as error:
             sys.stderr.write(f"netns/imagetest: error: {error}\n")

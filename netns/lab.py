@@ -14,7 +14,6 @@ import platform
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,15 +21,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from netns import anchor, build, image, probe, state
-from netns.appliance import Machine, NotRunning, group_of, within
+from netns import anchor, backends, build, image, probe, state
+from netns.appliance import Machine, NotRunning, group_of
 from netns.image import say
 from netns.link import Counters, Link, Pair
-from netns.netem import NetemLink
-from netns.process import Capture, copy, output, run
+from netns.process import Capture, copy, run
 from netns.state import State
 from netns.topology import Family, Mode, Name, Node, Quality, names, node, pairs
-from netns.userspace import UserspaceLink
 
 BOOT_SECONDS = 90
 POLL_SECONDS = 0.2
@@ -379,9 +376,7 @@ class Lab:
         return node(name, current.family, host=current.hosts.get(name, 0))
 
     def _link(self, current: State) -> Link:
-        if current.backend == probe.Backend.NETEM:
-            return NetemLink(lambda argv: output(within(current.anchor_pid, argv)), current.seed)
-        return UserspaceLink(state.directory(self.instance) / "link.sock")
+        return backends.link_of(self.instance, current)
 
     @contextlib.contextmanager
     def _starting(self, make: Callable[[int], State]) -> Iterator[None]:
@@ -397,24 +392,9 @@ class Lab:
                 directory.mkdir(mode=0o700, parents=True)
                 current = make(anchor.start(directory, group_of(self.instance)))
                 state.write(self.instance, current)
-                self._create_link(current)
+                backends.create(self.instance, current)
                 yield
             undo.pop_all()
-
-    def _create_link(self, current: State) -> None:
-        link = self._link(current)
-        if isinstance(link, NetemLink):
-            link.create()
-            return
-        directory = state.directory(self.instance)
-        script = (
-            'cd "$1" && setsid "$2" -m netns.userspace "$3/link.sock" "$4" '
-            '</dev/null >"$3/link.log" 2>&1 &'
-        )
-        arguments = [Path(__file__).parent.parent, sys.executable, directory, current.seed]
-        argv = ["sh", "-c", script, "link", *map(str, arguments)]
-        subprocess.run(within(current.anchor_pid, argv), check=True)
-        self.wait((directory / "link.sock").exists, 20, "the link")
 
     def _power_on(self, which: Sequence[Name]) -> None:
         current = self.state()

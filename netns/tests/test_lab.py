@@ -11,6 +11,7 @@ import pytest
 from netns.lab import ExecFailed, Lab, LabError
 from netns.link import Counters
 from netns.process import output
+from netns.repository import install, offer
 from netns.state import BASE
 from netns.topology import names, node
 
@@ -169,3 +170,12 @@ def test_a_lab_that_can_not_come_up_leaves_nothing() -> None:
     with pytest.raises(KeyError):
         lab.up(members=1, base="nonsense")
     assert not list(BASE.glob(f"*{lab.instance}*"))
+
+
+def test_packages_install_offline_in_a_booted_appliance_that_lacks_them() -> None:
+    with Lab(f"bare-{os.getpid()}") as lab:
+        lab.up(members=1, base="bare")
+        assert lab.exec(A, ["which", "etcd", "python3"], check=False).stdout == ""
+        offer(lab, A)
+        install(lab, A, "etcd-server", "python3-cryptography")
+        assert lab.exec(A, ["systemctl", "is-active", "etcd"]).stdout == "active\n"
