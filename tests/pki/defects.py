@@ -144,7 +144,13 @@ _UNKNOWN = x509.UnrecognizedExtension(ObjectIdentifier("1.3.6.1.4.1.55555.1"), b
 _DIRECTORY = x509.DirectoryName(etcdcert.common_name("someone"))
 
 CERTIFICATES: tuple[Defect, ...] = (
-    Defect(name="version 1", kind=Kind.MEMBER, check="version", make=_version_one),
+    Defect(
+        name="version 1",
+        kind=Kind.MEMBER,
+        check="version",
+        make=_version_one,
+        linters=frozenset({OPENSSL, ZLINT, PKILINT}),
+    ),
     Defect(
         name="leaf with a P-384 key",
         kind=Kind.MEMBER,
@@ -168,6 +174,7 @@ CERTIFICATES: tuple[Defect, ...] = (
         make=_root(
             subject=etcdcert.common_name("etcd root"), issuer=etcdcert.common_name("etcd root")
         ),
+        linters=frozenset({OPENSSL}),
     ),
     Defect(
         name="intermediate with another member's name",
@@ -176,6 +183,7 @@ CERTIFICATES: tuple[Defect, ...] = (
         make=_intermediate(
             subject=etcdcert.intermediate_name(make.OTHER_ADDRESS, generation=1, number=1)
         ),
+        linters=frozenset({OPENSSL}),
     ),
     Defect(
         name="intermediate that names another generation",
@@ -184,13 +192,14 @@ CERTIFICATES: tuple[Defect, ...] = (
         make=_intermediate(
             subject=etcdcert.intermediate_name(make.ADDRESS, generation=2, number=1)
         ),
+        linters=frozenset({OPENSSL}),
     ),
     Defect(
         name="CA with an empty subject",
         kind=Kind.INTERMEDIATE,
         check="subject",
         make=_intermediate(subject=x509.Name([])),
-        linters=frozenset({OPENSSL, ZLINT, PKILINT}),
+        linters=frozenset({OPENSSL, ZLINT}),
     ),
     Defect(
         name="member leaf named root",
@@ -209,7 +218,7 @@ CERTIFICATES: tuple[Defect, ...] = (
         kind=Kind.INTERMEDIATE,
         check="issuer",
         make=_intermediate(issuer=etcdcert.root_name(make.MESH, 2)),
-        linters=frozenset({OPENSSL, PKILINT_CHAIN}),
+        linters=frozenset({OPENSSL}),
     ),
     Defect(
         name="leaf that begins before its issuer",
@@ -271,7 +280,7 @@ CERTIFICATES: tuple[Defect, ...] = (
         make=_member(
             extensions=_ext(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         ),
-        linters=frozenset({OPENSSL, ZLINT, PKILINT}),
+        linters=frozenset({PKILINT}),
     ),
     Defect(
         name="CA without key usage",
@@ -338,7 +347,7 @@ CERTIFICATES: tuple[Defect, ...] = (
         kind=Kind.INTERMEDIATE,
         check="name-constraints",
         make=_intermediate(extensions=_constraints(_PERMITTED, _ALL_DNS, critical=False)),
-        linters=frozenset({ZLINT}),
+        linters=frozenset({ZLINT, PKILINT}),
     ),
     Defect(
         name="no name constraints",
@@ -447,14 +456,14 @@ CERTIFICATES: tuple[Defect, ...] = (
         kind=Kind.INTERMEDIATE,
         check="authority-key-identifier",
         make=_intermediate(without=(_AKI,)),
-        linters=frozenset({OPENSSL, ZLINT, PKILINT}),
+        linters=frozenset({OPENSSL, ZLINT, PKILINT, PKILINT_CHAIN}),
     ),
     Defect(
         name="leaf without authority key identifier",
         kind=Kind.MEMBER,
         check="authority-key-identifier",
         make=_member(without=(_AKI,)),
-        linters=frozenset({OPENSSL, ZLINT, PKILINT}),
+        linters=frozenset({OPENSSL, ZLINT, PKILINT, PKILINT_CHAIN}),
     ),
     Defect(
         name="authority key identifier of another key",

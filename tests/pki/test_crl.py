@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +16,7 @@ from keel.mesh import etcdcert, etcdcrl
 from keel.mesh.etcdcert import Authority, Serial
 from keel.mesh.etcdcrl import Reason, Revoked
 from tests.pki import make
+from tests.pki.crldefects import CRLS, CrlDefect, crl_by_hand, crl_entry
 
 ROOT = make.root()
 TWO = make.root(generation=2)
@@ -149,139 +147,15 @@ def test_a_serial_that_is_none_is_not_put_on_a_crl(serial: str) -> None:
 # -- reading
 
 
-def _by_hand(
-    *,
-    signer: object = None,
-    issuer: x509.Name | None = None,
-    algorithm: hashes.HashAlgorithm | None = None,
-    next_update: datetime | None = make.NOW + timedelta(days=1),
-    extensions: tuple[tuple[x509.ExtensionType, bool], ...] | None = None,
-    entries: tuple[x509.RevokedCertificate, ...] = (),
-) -> bytes:
-    """A CRL with none of keel's rules; good unless told otherwise."""
-    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(ROOT.certificate.public_key())
-    builder = (
-        x509.CertificateRevocationListBuilder()
-        .issuer_name(issuer or ROOT.certificate.subject)
-        .last_update(make.NOW)
-        .next_update(next_update or make.NOW)
-    )
-    for value, critical in extensions or ((identifier, False), (x509.CRLNumber(5), False)):
-        builder = builder.add_extension(value, critical=critical)
-    for entry in entries:
-        builder = builder.add_revoked_certificate(entry)
-    private: Any = signer or etcdcert.load_key(ROOT.key)
-    made = builder.sign(private, algorithm or hashes.SHA256())
-    return made.public_bytes(serialization.Encoding.DER)
-
-
-def _entry(
-    number: int = 1, *extensions: tuple[x509.ExtensionType, bool]
-) -> x509.RevokedCertificate:
-    builder = x509.RevokedCertificateBuilder(number, make.NOW.replace(tzinfo=None))
-    for value, critical in extensions:
-        builder = builder.add_extension(value, critical=critical)
-    return builder.build()
-
-
-_AKI = x509.AuthorityKeyIdentifier.from_issuer_public_key(ROOT.certificate.public_key())
-_OTHER_AKI = x509.AuthorityKeyIdentifier.from_issuer_public_key(TWO.certificate.public_key())
-_SERIAL = ROOT.certificate.serial_number
-
-WRONG: dict[str, tuple[str, Callable[[], bytes]]] = {
-    "nothing": ("crl-form", lambda: b""),
-    "PEM": ("crl-form", lambda: b"-----BEGIN X509 CRL-----\n"),
-    "a certificate": ("crl-form", lambda: etcdcert.der(ROOT.certificate)),
-    "truncated": ("crl-form", lambda: _crl()[:-1]),
-    "something behind it": ("crl-form", lambda: _crl() + b"\x00"),
-    "too large": ("crl-size", lambda: bytes(etcdcrl.MAX_CRL_BYTES + 1)),
-    "another root's": ("crl-signer", lambda: _crl(root=TWO)),
-    "a signature that was altered": (
-        "crl-signer",
-        lambda: _crl()[:-1] + bytes([_crl()[-1] ^ 1]),
-    ),
-    "the root's name on another's signature": (
-        "crl-signer",
-        lambda: _by_hand(signer=etcdcert.load_key(make.key("x"))),
-    ),
-    "a member's own": ("crl-signer", lambda: _by_hand(issuer=INTERMEDIATE.certificate.subject)),
-    "SHA-512": ("crl-algorithm", lambda: _by_hand(algorithm=hashes.SHA512())),
-    "RSA": (
-        "crl-algorithm",
-        lambda: _by_hand(signer=rsa.generate_private_key(65537, 2048)),
-    ),
-    "nextUpdate not after thisUpdate": ("crl-dates", lambda: _by_hand(next_update=None)),
-    "no number": ("crl-extensions", lambda: _by_hand(extensions=((_AKI, False),))),
-    "no key identifier": (
-        "crl-extensions",
-        lambda: _by_hand(extensions=((x509.CRLNumber(5), False),)),
-    ),
-    "a critical number": (
-        "crl-extensions",
-        lambda: _by_hand(extensions=((_AKI, False), (x509.CRLNumber(5), True))),
-    ),
-    "an issuing distribution point": (
-        "crl-extensions",
-        lambda: _by_hand(
-            extensions=(
-                (_AKI, False),
-                (x509.CRLNumber(5), False),
-                (
-                    x509.IssuingDistributionPoint(None, None, False, True, None, False, False),
-                    True,
-                ),
-            )
-        ),
-    ),
-    "another key's identifier": (
-        "crl-key-identifier",
-        lambda: _by_hand(extensions=((_OTHER_AKI, False), (x509.CRLNumber(5), False))),
-    ),
-    "number 0": (
-        "crl-number",
-        lambda: _by_hand(extensions=((_AKI, False), (x509.CRLNumber(0), False))),
-    ),
-    "an endless number": (
-        "crl-number",
-        lambda: _by_hand(extensions=((_AKI, False), (x509.CRLNumber(1 << 159), False))),
-    ),
-    "a serial twice": ("crl-entry", lambda: _by_hand(entries=(_entry(), _entry()))),
-    "the root itself": ("crl-root", lambda: _by_hand(entries=(_entry(_SERIAL),))),
-    "a reason that takes back": (
-        "crl-entry",
-        lambda: _by_hand(
-            entries=(_entry(1, (x509.CRLReason(x509.ReasonFlags.remove_from_crl), False)),)
-        ),
-    ),
-    "a critical reason": (
-        "crl-entry",
-        lambda: _by_hand(entries=(_entry(1, (x509.CRLReason(x509.ReasonFlags.superseded), True)),)),
-    ),
-    "another extension of an entry": (
-        "crl-entry",
-        lambda: _by_hand(
-            entries=(_entry(1, (x509.InvalidityDate(make.NOW.replace(tzinfo=None)), False)),)
-        ),
-    ),
-    "reason unspecified": (
-        "crl-entry",
-        lambda: _by_hand(
-            entries=(_entry(1, (x509.CRLReason(x509.ReasonFlags.unspecified), False)),)
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_crl_is_refused_by_name(name: str) -> None:
-    check, build = WRONG[name]
+@pytest.mark.parametrize("defect", CRLS, ids=lambda defect: defect.name)
+def test_a_wrong_crl_is_refused_by_name(defect: CrlDefect) -> None:
     with pytest.raises(PkiRejected) as caught:
-        etcdcrl.read_crl(build(), [ROOT.certificate])
-    assert caught.value.check == check
+        etcdcrl.read_crl(defect.make(), [ROOT.certificate])
+    assert caught.value.check == defect.check
 
 
 def test_the_crl_made_by_hand_is_good_but_for_what_is_changed() -> None:
-    crl = etcdcrl.read_crl(_by_hand(entries=(_entry(3),)), [ROOT.certificate])
+    crl = etcdcrl.read_crl(crl_by_hand(entries=(crl_entry(3),)), [ROOT.certificate])
     assert crl.revoked == (_revoked(3, Reason.UNSPECIFIED),)
 
 
@@ -291,7 +165,7 @@ def test_a_root_of_another_kind_signs_no_crl() -> None:
         ROOT.certificate, make.Changes(public=private.public_key()), signer=private
     )
     with pytest.raises(PkiRejected) as caught:
-        etcdcrl.read_crl(_by_hand(signer=private), [certificate])
+        etcdcrl.read_crl(crl_by_hand(signer=private), [certificate])
     assert caught.value.check == "crl-signer"
 
 
