@@ -194,6 +194,8 @@ def _authenticate(
         return _plain("channel-source", "no live member has the source address")
     try:
         envelope = wire.decode(raw, max_bytes=MAX_MESSAGE_BYTES)
+        if len(envelope.signatures) != 1:
+            raise BadValue("signatures", "expected one signature")
         message = codec.loads(Message, envelope.payload, max_bytes=MAX_MESSAGE_BYTES)
     except BadValue as error:
         return _plain("channel-form", f"not a message: {error.problem}", status=400)
@@ -229,7 +231,7 @@ def _examine(
     if ledger.full(message.sender, now):
         return _proven("channel-flood", "too many messages from this member", status=429), None
     if served is None or (source not in view.members and message.kind != HELLO):
-        return _proven("channel-kind", f"this path serves no {message.kind}", status=404), None
+        return _proven("channel-kind", f"this path does not serve {message.kind}", status=404), None
     try:
         return None, codec.from_json(served.body, message.body, path="body")
     except BadValue as error:

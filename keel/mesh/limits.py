@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+MAX_KEYS = 1024
+"""Sources are WireGuard peers, so there are not many; this is a bound all the same."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
@@ -42,12 +45,15 @@ class Buckets:
         self._rate = rate
         self._levels: dict[Hashable, tuple[float, float]] = {}
 
+    def __len__(self) -> int:
+        return len(self._levels)
+
     def take(self, key: Hashable, now: float) -> bool:
         """Whether one more may pass at `now`, a monotonic time in seconds."""
         if self._rate is None:
             return True
         level = self._level(key, now, self._rate)
-        if len(self._levels) > MAX_KEYS:
+        if len(self._levels) >= MAX_KEYS:
             self._forget_full(now, self._rate)
         passes = level >= 1.0
         self._levels[key] = (level - 1.0 if passes else level, now)
@@ -63,7 +69,3 @@ class Buckets:
             for key, entry in self._levels.items()
             if self._level(key, now, rate) < rate.burst
         }
-
-
-MAX_KEYS = 1024
-"""Sources are WireGuard peers, so there are not many; this is a bound all the same."""

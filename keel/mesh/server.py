@@ -1,21 +1,45 @@
-"""The members' channel, in: a small HTTP service on a socket that it is given (waitress).
+"""The members' channel, in: a small HTTP service on sockets that it is given (waitress).
 
-Owns bounds and the mapping of paths and errors to HTTP. What a request means is the handler's.
+Owns bounds and how paths and errors show in HTTP. What a request means is the handler's.
+
+Rules:
+(S1) A connection has 10 s to complete a request, its first one counted from the connect, and 30 s
+     to take the answer; it may idle 30 s between two. Waitress bounds idleness only.
+(S2) A source has two connections and all together 64. An idle one makes room for a new one;
+     without an idle one the new one is closed.
+(S3) A request costs a token of its source's bucket and one of everybody's, before it is looked at.
+(S4) From a temporary address there is `/v1/join` and nothing else.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import socket
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from ipaddress import IPv6Address, IPv6Network
-from typing import Protocol
+from typing import Any, Protocol
 
-from keel.mesh.limits import Limits
+from waitress import wasyncore
+from waitress.adjustments import Adjustments
+from waitress.channel import HTTPChannel
+from waitress.server import TcpWSGIServer
+from waitress.task import ThreadedTaskDispatcher
+
+from keel.errors import KeelError
+from keel.mesh.limits import Buckets, Limits
+from keel.mesh.refusal import plain
 from keel.ports import Clock
 
-PORT = 4780
-PATHS = frozenset({"/v1/hello", "/v1/roster", "/v1/join", "/v1/etcd"})
+log = logging.getLogger(__name__)
+
+JOIN = "/v1/join"
+PATHS = frozenset({"/v1/hello", "/v1/roster", JOIN, "/v1/etcd"})
+MAX_HEADER_BYTES = 8192
+_FIRST_INHERITED = 3  # sd_listen_fds(3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +58,7 @@ class Handler(Protocol):
 
 
 class ChannelServer:
-    """A running server; `run` blocks until `stop` is called from another thread."""
+    """A server on listening sockets; `run` blocks until `stop` is called by another thread."""
 
     def __init__(
         self,
@@ -42,10 +66,221 @@ class ChannelServer:
         handler: Handler,
         *,
         clock: Clock,
-        temporary: IPv6Network | None,
+        temporary: IPv6Network,
         limits: Limits | None = None,
-    ) -> None: ...
+    ) -> None:
+        bounds = limits or Limits()
+        self._map: dict[int, Any] = {}
+        self._stopped = threading.Event()
+        self._tasks = ThreadedTaskDispatcher()
+        self._tasks.set_thread_count(bounds.threads)
+        app = _App(handler, clock=clock, temporary=temporary, limits=bounds)
+        self._listeners = [
+            _Listener(app, sock, self._map, self._tasks, clock=clock, limits=bounds)
+            for sock in sockets
+        ]
 
-    def run(self) -> None: ...
+    def run(self) -> None:
+        """Serve; when stopped, close every connection and the sockets."""
+        while not self._stopped.is_set():
+            wasyncore.loop(timeout=1.0, use_poll=True, map=self._map, count=1)
+        self._tasks.shutdown()
+        wasyncore.close_all(self._map)
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        self._stopped.set()
+        for listener in self._listeners:
+            listener.pull_trigger()
+
+
+def inherited_sockets(environ: Mapping[str, str]) -> tuple[socket.socket, ...]:
+    """The sockets that systemd passed to this very process (LISTEN_PID, LISTEN_FDS), or none."""
+    if environ.get("LISTEN_PID") != str(os.getpid()):
+        return ()
+    count = int(environ.get("LISTEN_FDS", "0"))
+    return tuple(socket.socket(fileno=_FIRST_INHERITED + number) for number in range(count))
+
+
+class _App:
+    """The WSGI application: (S3), (S4), and errors as HTTP."""
+
+    def __init__(
+        self, handler: Handler, *, clock: Clock, temporary: IPv6Network, limits: Limits
+    ) -> None:
+        self._handler = handler
+        self._clock = clock
+        self._temporary = temporary
+        self._lock = threading.Lock()
+        self._by_source = Buckets(limits.source_rate)
+        self._in_total = Buckets(limits.total_rate)
+
+    def __call__(
+        self, environ: Mapping[str, Any], start_response: Callable[..., object]
+    ) -> Iterable[bytes]:
+        reply = self._answer(environ)
+        start_response(
+            f"{reply.status} {HTTPStatus(reply.status).phrase}",
+            [
+                ("Content-Type", "application/octet-stream"),
+                ("Content-Length", str(len(reply.body))),
+            ],
+        )
+        return [reply.body]
+
+    def _answer(self, environ: Mapping[str, Any]) -> HttpReply:
+        source = IPv6Address(str(environ["REMOTE_ADDR"]).partition("%")[0])
+        path = str(environ["PATH_INFO"])
+        if not self._within_rate(source):
+            return _plain(429, "too-many", "too many requests")
+        if path not in PATHS or (source in self._temporary and path != JOIN):
+            return _plain(404, "not-found", "no such path")
+        if environ["REQUEST_METHOD"] != "POST":
+            return _plain(405, "not-allowed", "only POST is allowed")
+        try:
+            return self._handler(path, source, environ["wsgi.input"].read())
+        except KeelError as error:
+            log.info("%s from %s: %s", path, source, error)
+            return _plain(error.http, error.code, error.summary())
+        except Exception:  # one of the three broad ones: a bug in a handler must not show outside
+            log.exception("%s from %s: a bug in keel", path, source)
+            return _plain(500, "internal", "internal error")
+
+    def _within_rate(self, source: IPv6Address) -> bool:
+        now = self._clock.monotonic()
+        with self._lock:
+            return self._by_source.take(source, now) and self._in_total.take("all", now)
+
+
+class _Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
+    """A connection that knows since when it waits for what (S1)."""
+
+    server: _Listener
+
+    def __init__(self, server: _Listener, *args: Any, **kwargs: Any) -> None:
+        self.idle_since: float | None = None
+        self.asking_since: float | None = server.clock.monotonic()
+        self.taking_since: float | None = None
+        super().__init__(server, *args, **kwargs)
+
+    def received(self, data: bytes) -> Any:
+        """Called with what arrived; nothing arrives while an answer is being taken."""
+        now = self.server.clock.monotonic()
+        self.taking_since = None
+        waiting = len(self.requests)
+        result = super().received(data)
+        if self.request is None:
+            self.asking_since = None
+        elif self.asking_since is None or len(self.requests) > waiting:
+            self.asking_since = now
+        self.idle_since = now
+        return result
+
+    def busy(self) -> bool:
+        """Whether a request or an answer is under way."""
+        return bool(self.asking_since is not None or self.requests or self.total_outbufs_len)
+
+    def overdue(self, now: float, limits: Limits) -> bool:
+        if self.asking_since is not None:
+            return now - self.asking_since > limits.request_seconds
+        if self.requests:
+            return False
+        if self.total_outbufs_len:
+            self.taking_since = now if self.taking_since is None else self.taking_since
+            return now - self.taking_since > limits.answer_seconds
+        self.taking_since = None
+        return self.idle_since is not None and now - self.idle_since > limits.idle_seconds
+
+    def hang_up(self) -> None:
+        """Close soon, in the loop's own order: after a shutdown the socket polls as ready, also
+        when the other side takes nothing."""
+        self.will_close = True
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # the other side was faster
+
+
+class _Listener(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
+    """Accepts within (S2) and hangs up what is overdue (S1)."""
+
+    channel_class = _Channel
+
+    def __init__(
+        self,
+        app: _App,
+        sock: socket.socket,
+        shared: dict[int, Any],
+        tasks: ThreadedTaskDispatcher,
+        *,
+        clock: Clock,
+        limits: Limits,
+    ) -> None:
+        self.clock = clock
+        self.limits = limits
+        super().__init__(
+            app,
+            shared,
+            _sock=sock,
+            dispatcher=tasks,
+            adj=_adjustments(limits),
+            sockinfo=(sock.family, sock.type, sock.proto, sock.getsockname()),
+            bind_socket=False,
+        )
+
+    def handle_accept(self) -> None:
+        try:
+            accepted = self.accept()
+            if accepted is None:
+                return
+            connection, address = accepted
+            self.set_socket_options(connection)
+        except OSError as error:
+            log.debug("accept: %s", error)
+            return
+        if self._make_room(address[0]):
+            self.channel_class(self, connection, address, self.adj, map=self._map)
+        else:
+            log.info("too many connections, closing one from %s", address[0])
+            connection.close()
+
+    def maintenance(self, now: float) -> None:  # noqa: ARG002  # waitress measures wall time
+        moment = self.clock.monotonic()
+        for channel in self._open_channels():
+            if channel.overdue(moment, self.limits):
+                log.info("hanging up on %s: too slow", channel.addr[0])
+                channel.hang_up()
+
+    def _make_room(self, source: str) -> bool:
+        """Whether one more from this source fits, after an idle one gave way if need be."""
+        channels = self._open_channels()
+        mine = [channel for channel in channels if channel.addr[0] == source]
+        for group, most in ((mine, self.limits.per_source), (channels, self.limits.connections)):
+            if len(group) >= most:
+                idle = [channel for channel in group if not channel.busy()]
+                if not idle:
+                    return False
+                min(idle, key=lambda channel: channel.idle_since or 0.0).hang_up()
+        return True
+
+    def _open_channels(self) -> list[_Channel]:
+        return [
+            one for one in self._map.values() if isinstance(one, _Channel) and not one.will_close
+        ]
+
+
+def _adjustments(limits: Limits) -> Adjustments:
+    return Adjustments(
+        threads=limits.threads,
+        ident="keel",
+        cleanup_interval=0,
+        connection_limit=limits.connections + 64,
+        max_request_body_size=limits.max_body_bytes + 1,
+        max_request_header_size=MAX_HEADER_BYTES,
+        inbuf_overflow=limits.max_body_bytes + 1,
+        expose_tracebacks=False,
+        log_socket_errors=False,
+    )
+
+
+def _plain(status: int, code: str, summary: str) -> HttpReply:
+    return HttpReply(status=status, body=plain(code, summary))

@@ -1,0 +1,203 @@
+"""The members' channel, out: ports.ChannelOut by requests.
+
+Owns connections and bounds: no proxies, no redirects, no cookies, no decompression; a total
+deadline, which also holds against a peer that dribbles; a largest answer. What is sent and whether
+an answer proves anything is the flows'.
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from http.cookiejar import DefaultCookiePolicy
+from ipaddress import IPv6Address
+
+import requests
+import urllib3
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection
+from urllib3.connectionpool import HTTPConnectionPool
+
+from keel.errors import PeerError
+from keel.ports import Clock, Deadline
+
+PORT = 4780
+MAX_ANSWER_BYTES = 1 << 20
+CONNECT_SECONDS = 10.0
+KEEP_SECONDS = 15.0
+"""An idle connection is not used after this: the server closes it at 30 s, and a link that was cut
+meanwhile may have left it dead without a word."""
+SILENCE_MILLISECONDS = 10_000
+"""TCP_USER_TIMEOUT: unacknowledged data kills the connection, not the kernel's 15 minutes."""
+MAX_WORKERS = 32
+_CHUNK = 64 << 10
+
+
+class HttpChannel:
+    """One kept-alive connection per peer, one request at a time on it. Safe between threads."""
+
+    def __init__(
+        self, clock: Clock, *, port: int = PORT, max_answer_bytes: int = MAX_ANSWER_BYTES
+    ) -> None:
+        self._clock = clock
+        self._port = port
+        self._max_answer_bytes = max_answer_bytes
+        self._peers: dict[IPv6Address, _Peer] = {}
+        self._lock = threading.Lock()
+
+    def post(
+        self, address: IPv6Address, path: str, body: bytes, *, timeout_seconds: float
+    ) -> bytes:
+        """As ports.ChannelOut; also PeerError `too-large` for an answer beyond the bound."""
+        return self._post(address, path, body, Deadline.after(self._clock, timeout_seconds))
+
+    def post_all(
+        self, requests: Mapping[IPv6Address, bytes], path: str, *, timeout_seconds: float
+    ) -> Mapping[IPv6Address, bytes | Exception]:
+        """As ports.ChannelOut; one deadline for all."""
+        if not requests:
+            return {}
+        deadline = Deadline.after(self._clock, timeout_seconds)
+
+        def ask(address: IPv6Address) -> bytes | Exception:
+            try:
+                return self._post(address, path, requests[address], deadline)
+            except PeerError as error:
+                return error
+
+        with ThreadPoolExecutor(max_workers=min(MAX_WORKERS, len(requests))) as pool:
+            return dict(zip(requests, pool.map(ask, requests), strict=True))
+
+    def close(self) -> None:
+        """Close every kept connection; a later post opens new ones."""
+        with self._lock:
+            for peer in self._peers.values():
+                peer.session.close()
+            self._peers.clear()
+
+    def _post(self, address: IPv6Address, path: str, body: bytes, deadline: Deadline) -> bytes:
+        with self._lock:
+            peer = self._peers.setdefault(address, _Peer(address))
+        if not peer.lock.acquire(timeout=deadline.remaining(self._clock)):
+            raise _timeout(address)
+        try:
+            return self._exchange(peer, path, body, deadline)
+        finally:
+            peer.lock.release()
+
+    def _exchange(self, peer: _Peer, path: str, body: bytes, deadline: Deadline) -> bytes:
+        remaining = deadline.remaining(self._clock)
+        if remaining <= 0.0:
+            raise _timeout(peer.address)
+        if self._clock.monotonic() - peer.used > KEEP_SECONDS:
+            peer.session.close()
+        watchdog = threading.Timer(remaining, peer.cut)
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            with peer.session.post(
+                f"http://[{peer.address.compressed}]:{self._port}{path}",
+                data=body,
+                headers=_HEADERS,
+                timeout=(min(CONNECT_SECONDS, remaining), remaining),
+                allow_redirects=False,
+                stream=True,
+            ) as response:
+                return self._bounded(peer, response)
+        except requests.ReadTimeout as error:
+            raise _timeout(peer.address) from error
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+            if deadline.passed(self._clock):
+                raise _timeout(peer.address) from error
+            raise _unreachable(peer.address, error) from error
+        finally:
+            watchdog.cancel()
+            peer.used = self._clock.monotonic()
+
+    def _bounded(self, peer: _Peer, response: requests.Response) -> bytes:
+        parts = bytearray()
+        for chunk in response.raw.stream(_CHUNK, decode_content=False):
+            parts += chunk
+            if len(parts) > self._max_answer_bytes:
+                text = f"its answer is larger than {self._max_answer_bytes} bytes"
+                raise PeerError(str(peer.address), "too-large", text)
+        return bytes(parts)
+
+
+class _Peer:
+    """A peer's session, and the socket that the watchdog may have to cut."""
+
+    def __init__(self, address: IPv6Address) -> None:
+        self.address = address
+        self.lock = threading.Lock()
+        self.used = 0.0
+        self.session = requests.Session()
+        self.session.trust_env = False
+        self.session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        self.session.mount("http://", _Adapter(self))
+        self._socket: socket.socket | None = None
+
+    def connected(self, sock: socket.socket) -> None:
+        self._socket = sock
+
+    def cut(self) -> None:
+        """End whatever is being read or written; its thread then sees a closed connection."""
+        if self._socket is not None:
+            try:
+                self._socket.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                return  # it was closed in the same moment, which is as good
+
+
+class _Connection(HTTPConnection):
+    """Tells its peer about its socket."""
+
+    def __init__(self, *args: object, peer: _Peer, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # urllib3's own arguments
+        self._peer = peer
+
+    def connect(self) -> None:
+        super().connect()
+        self._peer.connected(self.sock)
+
+
+class _Adapter(HTTPAdapter):
+    """Makes connections that are bound to one peer, and dies early on a dead link."""
+
+    def __init__(self, peer: _Peer) -> None:
+        self._peer = peer
+        super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
+
+    def init_poolmanager(self, *args: object, **kwargs: object) -> None:
+        super().init_poolmanager(  # type: ignore[no-untyped-call]
+            *args,
+            **kwargs,
+            socket_options=[
+                *HTTPConnection.default_socket_options,
+                (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_MILLISECONDS),
+            ],
+        )
+        peer = self._peer
+
+        class Pool(HTTPConnectionPool):
+            ConnectionCls = functools.partial(_Connection, peer=peer)  # type: ignore[assignment]
+
+        self.poolmanager.pool_classes_by_scheme = {"http": Pool}
+
+
+def _timeout(address: IPv6Address) -> PeerError:
+    return PeerError(str(address), "timeout", "it did not answer in time")
+
+
+def _unreachable(address: IPv6Address, error: Exception) -> PeerError:
+    return PeerError(str(address), "unreachable", f"it can't be reached ({type(error).__name__})")
+
+
+_HEADERS = {
+    "Accept-Encoding": "identity",
+    "Content-Type": "application/octet-stream",
+    "User-Agent": "keel",
+}
