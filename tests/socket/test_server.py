@@ -1,0 +1,299 @@
+"""The server's bounds S1 to S4 over a real socket."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from ipaddress import IPv6Address
+
+import pytest
+
+from keel.errors import LockHeld, Refused
+from keel.mesh.limits import Limits, Rate
+from keel.mesh.refusal import parse_plain
+from keel.mesh.server import HttpReply, inherited_sockets
+from tests.desk import NO_RATE, Asker, connect, echo, post, refusing, serving
+
+QUICK = dataclasses.replace(NO_RATE, request_seconds=0.5, answer_seconds=0.5, idle_seconds=0.5)
+HEAD = b"POST /v1/hello HTTP/1.1\r\nHost: keel\r\nContent-Length: 5\r\n\r\n"
+
+
+def _code(answer: tuple[int, bytes]) -> tuple[int, str]:
+    said = parse_plain(answer[1])
+    assert said is not None
+    return answer[0], said.code
+
+
+def _ends_within(sock: socket.socket, seconds: float) -> float:
+    """Seconds until the other side closes."""
+    started = time.monotonic()
+    sock.settimeout(seconds)
+    try:
+        while sock.recv(65536):
+            pass
+    except ConnectionResetError:
+        pass
+    return time.monotonic() - started
+
+
+def test_a_request_reaches_the_handler_with_its_source_and_the_answer_comes_back() -> None:
+    with serving(echo) as port:
+        for path in ("/v1/hello", "/v1/roster", "/v1/join", "/v1/etcd"):
+            status, body = post(port, path, b"text")
+            assert status == 200
+            found, source, said = body.split()
+            assert (found.decode(), said) == (path, b"text")
+            assert IPv6Address(source.decode()) == IPv6Address("::ffff:127.0.0.2")
+
+
+def test_nothing_else_is_served() -> None:
+    with serving(echo) as port:
+        assert _code(post(port, "/", b"")) == (404, "not-found")
+        assert _code(post(port, "/v1/hello/", b"")) == (404, "not-found")
+        assert _code(post(port, "/v1/hello", b"", method="GET")) == (405, "not-allowed")
+        assert _code(post(port, "/v1/hello", b"", method="DELETE")) == (405, "not-allowed")
+
+
+def test_from_a_temporary_address_there_is_join_and_nothing_else() -> None:
+    with serving(echo) as port:
+        assert post(port, "/v1/join", b"", source="127.0.9.7")[0] == 200
+        for path in ("/v1/hello", "/v1/roster", "/v1/etcd", "/"):
+            assert _code(post(port, path, b"", source="127.0.9.7")) == (404, "not-found")
+
+
+def test_errors_show_as_their_code_and_bugs_show_nothing() -> None:
+    with serving(refusing(Refused("some-rule", "no", "do"))) as port:
+        assert _code(post(port, "/v1/hello", b"")) == (409, "refused")
+    with serving(refusing(LockHeld(7, "the lock"))) as port:
+        assert _code(post(port, "/v1/hello", b"")) == (503, "locked")
+    with serving(refusing(ZeroDivisionError("the secret detail"))) as port:
+        status, body = post(port, "/v1/hello", b"")
+        assert _code((status, body)) == (500, "internal")
+        assert b"detail" not in body
+        assert b"Zero" not in body
+        assert post(port, "/v1/hello", b"")[0] == 500
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_beyond_the_bound_is_refused(chunked: bool) -> None:
+    limits = dataclasses.replace(NO_RATE, max_body_bytes=1000)
+    with serving(echo, limits) as port:
+        assert post(port, "/v1/hello", b"x" * 1000)[0] == 200
+        with connect(port) as sock:
+            if chunked:
+                head = b"POST /v1/hello HTTP/1.1\r\nHost: k\r\nTransfer-Encoding: chunked\r\n\r\n"
+                sock.sendall(head + b"3e9\r\n" + b"x" * 1001 + b"\r\n0\r\n\r\n")
+            else:
+                sock.sendall(HEAD.replace(b" 5", b" 1001") + b"x" * 1001)
+            assert sock.recv(100).startswith(b"HTTP/1.1 413 ")
+        assert post(port, "/v1/hello", b"x")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "rates",
+    [
+        pytest.param({"source_rate": Rate(per_second=0.001, burst=3)}, id="of a source"),
+        pytest.param({"total_rate": Rate(per_second=0.001, burst=3)}, id="of all"),
+    ],
+)
+def test_a_rate_is_kept(rates: dict[str, Rate]) -> None:
+    with serving(echo, dataclasses.replace(NO_RATE, **rates)) as port:
+        assert [post(port, "/v1/hello", b"")[0] for _ in range(4)] == [200, 200, 200, 429]
+        other = post(port, "/v1/hello", b"", source="127.0.0.3")[0]
+        assert other == (200 if "source_rate" in rates else 429)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"", id="nothing at all"),
+        pytest.param(b"POST /v1/he", id="half a first line"),
+        pytest.param(HEAD[:-4], id="half a head"),
+        pytest.param(HEAD + b"x", id="half a body"),
+    ],
+)
+def test_a_request_that_is_not_complete_in_time_is_hung_up_on(sent: bytes) -> None:
+    with serving(echo, QUICK) as port, connect(port) as sock:
+        sock.sendall(sent)
+        assert 0.4 < _ends_within(sock, 10) < 3
+
+
+def test_bytes_that_keep_coming_do_not_buy_time() -> None:
+    with serving(echo, QUICK) as port, connect(port) as sock:
+        started = time.monotonic()
+        sent = 0
+        with pytest.raises(OSError, match=r".+"):
+            while time.monotonic() - started < 10:
+                sock.sendall(HEAD[sent % 9 : sent % 9 + 1])
+                sent += 1
+                threading.Event().wait(0.05)
+        assert time.monotonic() - started < 4
+
+
+def test_an_answer_that_is_not_taken_is_given_up() -> None:
+    def huge(path: str, source: IPv6Address, body: bytes) -> HttpReply:
+        return HttpReply(status=200, body=bytes(12 << 20))
+
+    with serving(huge, QUICK) as port, connect(port) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.sendall(HEAD + b"12345")
+        threading.Event().wait(3.0)
+        taken = 0
+        sock.settimeout(10)
+        try:
+            while more := sock.recv(1 << 20):
+                taken += len(more)
+        except ConnectionResetError:
+            pass
+        assert taken < 12 << 20
+
+
+def test_an_idle_connection_is_closed_and_a_working_one_is_kept() -> None:
+    with serving(echo, QUICK) as port:
+        asker = Asker(port)
+        for _ in range(4):
+            assert asker.post("/v1/hello", b"")[0] == 200
+            threading.Event().wait(0.3)
+        asker.close()
+        with connect(port) as sock:
+            sock.sendall(HEAD + b"12345")
+            assert 0.4 < _ends_within(sock, 10) < 3
+
+
+def test_a_source_has_two_connections_and_an_idle_one_makes_room() -> None:
+    with serving(echo) as port:
+        busy = [connect(port) for _ in range(2)]
+        for sock in busy:
+            sock.sendall(HEAD)
+        with connect(port) as third:
+            assert _ends_within(third, 5) < 2
+        assert post(port, "/v1/hello", b"", source="127.0.0.3")[0] == 200
+        busy[0].sendall(b"12345")
+        assert busy[0].recv(100).startswith(b"HTTP/1.1 200")
+        assert post(port, "/v1/hello", b"")[0] == 200
+        assert _ends_within(busy[0], 5) < 2
+        for sock in busy:
+            sock.close()
+
+
+def test_all_together_have_so_many_connections() -> None:
+    limits = dataclasses.replace(NO_RATE, connections=3)
+    with serving(echo, limits) as port:
+        busy = [connect(port, f"127.0.0.{number}") for number in range(10, 13)]
+        for sock in busy:
+            sock.sendall(HEAD)
+        with connect(port, "127.0.0.20") as fourth:
+            assert _ends_within(fourth, 5) < 2
+        busy[0].close()
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            try:
+                assert post(port, "/v1/hello", b"", source="127.0.0.20")[0] == 200
+                break
+            except OSError:
+                threading.Event().wait(0.05)
+        for sock in busy:
+            sock.close()
+
+
+def test_an_honest_member_is_served_within_5_seconds_beside_eight_dribblers() -> None:
+    stop = threading.Event()
+
+    def dribble(port: int, source: str) -> None:
+        """A byte a second on as many connections as it gets, and again when hung up on."""
+        socks: list[socket.socket] = []
+        while not stop.is_set():
+            while len(socks) < 4:
+                socks.append(connect(port, source))
+            for sock in list(socks):
+                try:
+                    sock.sendall(b"P")
+                except OSError:
+                    sock.close()
+                    socks.remove(sock)
+            stop.wait(1.0)
+        for sock in socks:
+            sock.close()
+
+    with serving(echo, Limits()) as port:
+        dribblers = [
+            threading.Thread(target=dribble, args=(port, f"127.0.0.{number}"))
+            for number in range(100, 108)
+        ]
+        for thread in dribblers:
+            thread.start()
+        try:
+            for _ in range(3):
+                stop.wait(0.7)
+                started = time.monotonic()
+                assert post(port, "/v1/hello", b"x" * 200_000)[0] == 200
+                assert time.monotonic() - started < 5
+        finally:
+            stop.set()
+            for thread in dribblers:
+                thread.join(timeout=30)
+
+
+def test_several_requests_are_handled_at_a_time() -> None:
+    together = threading.Barrier(3, timeout=20)
+
+    def handle(path: str, source: IPv6Address, body: bytes) -> HttpReply:
+        together.wait()
+        return HttpReply(status=200, body=b"")
+
+    with serving(handle) as port:
+        found: list[int] = []
+        threads = [
+            threading.Thread(
+                target=lambda n=number: found.append(
+                    post(port, "/v1/hello", b"", source=f"127.0.0.{n}")[0]
+                )
+            )
+            for number in range(30, 33)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=30)
+        assert found == [200, 200, 200]
+
+
+_ACTIVATED = """
+import os, sys
+from keel.mesh.server import inherited_sockets
+(sock,) = inherited_sockets(os.environ)
+print(sock.getsockname()[1])
+"""
+
+
+def test_a_socket_is_taken_over_from_systemd() -> None:
+    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as sock:
+        sock.bind(("::1", 0))
+        script = (
+            f'exec 3<&{sock.fileno()}; LISTEN_PID=$$ LISTEN_FDS=1 exec {sys.executable} -c "$0"'
+        )
+        done = subprocess.run(
+            ["/bin/sh", "-c", script, _ACTIVATED],
+            pass_fds=(sock.fileno(),),
+            capture_output=True,
+            check=True,
+            timeout=60,
+        )
+        assert int(done.stdout) == sock.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        pytest.param({}, id="not activated"),
+        pytest.param({"LISTEN_PID": "1", "LISTEN_FDS": "1"}, id="meant for another process"),
+        pytest.param({"LISTEN_PID": str(os.getpid())}, id="without sockets"),
+    ],
+)
+def test_without_activation_there_is_no_socket(environ: dict[str, str]) -> None:
+    assert inherited_sockets(environ) == ()
