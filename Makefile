@@ -23,7 +23,11 @@ venv: $(VENV)/done ## the pinned Python environment of developers, cached outsid
 
 .PHONY: test
 test: venv ## the fast tests (under 60 s): unit, flow, lint of docs
-	$(PY) -m pytest -n 2 tests
+	$(PY) -m pytest -n 2 -m "not fuzz" tests
+
+.PHONY: fuzz
+fuzz: venv ## ten thousand generated messages to every door of the channel
+	$(PY) -m pytest -n 2 -m fuzz tests
 
 .PHONY: lint
 lint: venv ## ruff, mypy, import contracts, spelling

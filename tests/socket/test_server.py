@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import http.client
 import os
 import socket
 import subprocess
@@ -39,6 +41,19 @@ def _ends_within(sock: socket.socket, seconds: float) -> float:
     except ConnectionResetError:
         pass
     return time.monotonic() - started
+
+
+def _until_served(port: int, *, source: str = "127.0.0.2") -> None:
+    """Try until there is room for one more connection, 5 s at most."""
+    deadline = time.monotonic() + 5
+    while True:
+        try:
+            assert post(port, "/v1/hello", b"", source=source)[0] == 200
+        except (OSError, http.client.HTTPException):
+            assert time.monotonic() < deadline
+            threading.Event().wait(0.05)
+        else:
+            return
 
 
 def test_a_request_reaches_the_handler_with_its_source_and_the_answer_comes_back() -> None:
@@ -126,11 +141,9 @@ def test_a_request_that_is_not_complete_in_time_is_hung_up_on(sent: bytes) -> No
 def test_bytes_that_keep_coming_do_not_buy_time() -> None:
     with serving(echo, QUICK) as port, connect(port) as sock:
         started = time.monotonic()
-        sent = 0
-        with pytest.raises(OSError, match=r".+"):
+        with contextlib.suppress(OSError):
             while time.monotonic() - started < 10:
-                sock.sendall(HEAD[sent % 9 : sent % 9 + 1])
-                sent += 1
+                sock.sendall(b"P")
                 threading.Event().wait(0.05)
         assert time.monotonic() - started < 4
 
@@ -139,18 +152,13 @@ def test_an_answer_that_is_not_taken_is_given_up() -> None:
     def huge(path: str, source: IPv6Address, body: bytes) -> HttpReply:
         return HttpReply(status=200, body=bytes(12 << 20))
 
-    with serving(huge, QUICK) as port, connect(port) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    limits = dataclasses.replace(QUICK, per_source=1)
+    with serving(huge, limits) as port, connect(port) as sock:
         sock.sendall(HEAD + b"12345")
-        threading.Event().wait(3.0)
-        taken = 0
-        sock.settimeout(10)
-        try:
-            while more := sock.recv(1 << 20):
-                taken += len(more)
-        except ConnectionResetError:
-            pass
-        assert taken < 12 << 20
+        assert sock.recv(9) == b"HTTP/1.1 "
+        with connect(port) as second:
+            assert _ends_within(second, 5) < 2
+        _until_served(port)
 
 
 def test_an_idle_connection_is_closed_and_a_working_one_is_kept() -> None:
@@ -190,13 +198,7 @@ def test_all_together_have_so_many_connections() -> None:
         with connect(port, "127.0.0.20") as fourth:
             assert _ends_within(fourth, 5) < 2
         busy[0].close()
-        deadline = time.monotonic() + 5
-        while time.monotonic() < deadline:
-            try:
-                assert post(port, "/v1/hello", b"", source="127.0.0.20")[0] == 200
-                break
-            except OSError:
-                threading.Event().wait(0.05)
+        _until_served(port, source="127.0.0.20")
         for sock in busy:
             sock.close()
 
@@ -266,7 +268,8 @@ def test_several_requests_are_handled_at_a_time() -> None:
 _ACTIVATED = """
 import os, sys
 from keel.mesh.server import inherited_sockets
-(sock,) = inherited_sockets(os.environ)
+os.dup2(int(sys.argv[1]), 3)
+(sock,) = inherited_sockets({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"})
 print(sock.getsockname()[1])
 """
 
@@ -274,11 +277,8 @@ print(sock.getsockname()[1])
 def test_a_socket_is_taken_over_from_systemd() -> None:
     with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as sock:
         sock.bind(("::1", 0))
-        script = (
-            f'exec 3<&{sock.fileno()}; LISTEN_PID=$$ LISTEN_FDS=1 exec {sys.executable} -c "$0"'
-        )
         done = subprocess.run(
-            ["/bin/sh", "-c", script, _ACTIVATED],
+            [sys.executable, "-c", _ACTIVATED, str(sock.fileno())],
             pass_fds=(sock.fileno(),),
             capture_output=True,
             check=True,

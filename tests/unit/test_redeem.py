@@ -36,7 +36,6 @@ from tests.channelkit import (
     claimed,
     invite,
     join_view,
-    keys_of,
     nonce,
     request,
     sealed,
