@@ -1,0 +1,102 @@
+"""The process from outside: what it imports, and what its last guard makes of a bug."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import keel
+
+HEAVY = ("cryptography", "nacl", "requests", "pyroute2", "jinja2", "rich", "ruamel", "waitress")
+REPOSITORY = Path(keel.__file__).parent.parent
+
+
+def python(code: str, *argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *argv],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("argv", [("--version",), ("--help",)])
+def test_version_and_help_import_no_library(argv: tuple[str, ...]) -> None:
+    done = python(
+        "import sys\n"
+        "from keel.cli.main import run\n"
+        "status = run()\n"
+        f"print(sorted(set({HEAVY!r}) & {{name.partition('.')[0] for name in sys.modules}}))\n"
+        "sys.exit(status)",
+        *argv,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_version() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "keel", "--version"], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, f"keel {keel.VERSION}\n")
+
+
+BUGS = {
+    "in-run": "def run():\n    raise ValueError('a secret')\n",
+    "at-import": "import no_such_module_a_secret\n",
+    "exit-1-by-hand": "def run():\n    raise RuntimeError\n",
+}
+
+
+@pytest.mark.parametrize("source", BUGS.values(), ids=BUGS)
+def test_a_bug_is_70_and_shows_no_message(tmp_path: Path, source: str) -> None:
+    (tmp_path / "buggy.py").write_text(source)
+    done = python(
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from keel.__main__ import guarded; guarded('buggy')"
+    )
+    assert done.returncode == 70
+    assert "a bug in keel" in done.stderr
+    assert "a secret" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_with_v_a_bug_shows_where_it_came_from(tmp_path: Path) -> None:
+    (tmp_path / "buggy.py").write_text(BUGS["in-run"])
+    done = python(
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from keel.__main__ import guarded; guarded('buggy')",
+        "-v",
+    )
+    assert done.returncode == 70
+    assert "Traceback" in done.stderr
+
+
+def test_who_reads_our_output_may_leave(tmp_path: Path) -> None:
+    """`keel ... | head -1` is no bug: 128 + SIGPIPE, and silence."""
+    reader = (
+        "import subprocess, sys\n"
+        "run = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdout=subprocess.PIPE,"
+        " stderr=subprocess.PIPE)\n"
+        "run.stdout.close()\n"
+        "print(run.wait(), run.stderr.read())"
+    )
+    writer = (
+        "import sys\n"
+        "from keel.cli.main import main\n"
+        "from keel.cli.verb import Group, Report, Verb, no_arguments\n"
+        "class Talk:\n"
+        "    def run(self, host):\n"
+        "        return iter(Report(text='x' * 9999) for _ in range(99))\n"
+        "verb = Verb(name='talk', summary='', description='', example='', needs_root=False,"
+        " add_arguments=no_arguments, options=lambda _: Talk())\n"
+        "tree = Group(name='keel', summary='', description='', children=(verb,))\n"
+        "sys.exit(main(['talk'], stdout=sys.stdout, stderr=sys.stderr, tree=tree,"
+        " make_host=lambda *_: None))"
+    )
+    done = python(reader, writer)
+    assert done.stdout.strip() == "141 b''", done.stderr

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import io
+import json
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from keel.cli.main import main
+from keel.cli.verb import Answer, Group, Report, Verb
+from keel.errors import Exit, KeelError, LockHeld, PeerError, Refused, SpecError, UsageError
+from keel.ports import Host
+from tests.fakes import FakeNet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """Answers what it was made with, or raises it."""
+
+    answer: object
+
+    def run(self, host: Host) -> Answer:
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        assert isinstance(self.answer, Report | Iterator)
+        return self.answer
+
+
+def tree(answer: object, *, needs_root: bool = True) -> Group:
+    def options(found: Namespace) -> Act:
+        if found.word == "contradiction":
+            raise UsageError("that contradicts itself", command="keel group act")
+        return Act(answer=answer)
+
+    def arguments(parser: ArgumentParser) -> None:
+        parser.add_argument("word", nargs="?")
+
+    act = Verb(
+        name="act",
+        summary="acts",
+        description="Acts.",
+        example="keel group act",
+        add_arguments=arguments,
+        options=options,
+        changes=True,
+        needs_root=needs_root,
+    )
+    group = Group(name="group", summary="words", description="Words.", children=(act,))
+    return Group(name="keel", summary="a tree", description="A tree.", children=(group,))
+
+
+@dataclass
+class Ran:
+    status: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def run(tmp_path: Path):
+    node = FakeNet(tmp_path).node("a")
+
+    def run(answer: object, *argv: str, root: bool = True, needs_root: bool = True) -> Ran:
+        node.machine.root = root
+        out, err = io.StringIO(), io.StringIO()
+        status = main(
+            argv or ("group", "act"),
+            stdout=out,
+            stderr=err,
+            tree=tree(answer, needs_root=needs_root),
+            make_host=lambda chosen, stderr: node.host,
+        )
+        return Ran(status, out.getvalue(), err.getvalue())
+
+    return run
+
+
+def test_data_goes_to_stdout_and_notes_to_stderr(run) -> None:
+    ran = run(Report(text="data", notes=("keel: a note",)))
+    assert (ran.status, ran.stdout, ran.stderr) == (0, "data\n", "keel: a note\n")
+
+
+def test_with_json_the_document_takes_the_place_of_the_text(run) -> None:
+    ran = run(Report(text="data", document={"a": 1}), "group", "act", "--json")
+    assert json.loads(ran.stdout) == {"a": 1}
+
+
+def test_several_reports_print_as_they_come_and_the_last_ones_status_counts(run) -> None:
+    ran = run(iter((Report(text="first"), Report(text="last", exit=Exit.INCOMPLETE))))
+    assert (ran.status, ran.stdout) == (4, "first\nlast\n")
+
+
+ERRORS: dict[str, tuple[KeelError, int]] = {
+    "usage": (UsageError("no"), 2),
+    "spec": (SpecError("node.name", "odd"), 2),
+    "refused": (Refused("some-rule", "not that", "do this"), 3),
+    "incomplete": (PeerError("b", "timeout", "did not answer"), 4),
+    "locked": (LockHeld(7, "the mesh"), 5),
+}
+
+
+@pytest.mark.parametrize(("error", "status"), ERRORS.values(), ids=ERRORS)
+def test_an_error_is_two_lines_and_its_own_status(run, error: KeelError, status: int) -> None:
+    ran = run(error)
+    assert ran.status == status
+    assert ran.stdout == ""
+    assert ran.stderr == f"keel: error: {error.summary()}\nkeel: hint: {error.remedy()}\n"
+
+
+def test_with_json_an_error_is_a_document_on_stdout(run) -> None:
+    ran = run(Refused("some-rule", "not that", "do this"), "group", "act", "--json")
+    assert (ran.status, ran.stderr) == (3, "")
+    assert json.loads(ran.stdout) == {
+        "code": "refused",
+        "rule": "some-rule",
+        "summary": "not that",
+        "remedy": "do this",
+    }
+
+
+def test_a_peers_error_names_the_member(run) -> None:
+    ran = run(PeerError("b", "timeout", "did not answer"), "group", "act", "--json")
+    found = json.loads(ran.stdout)
+    assert (found["member"], found["rule"]) == ("b", "timeout")
+
+
+def test_who_is_not_root_is_told_so_before_anything_runs(run) -> None:
+    ran = run(AssertionError("ran"), root=False)
+    assert ran.status == 77
+    assert "sudo" in ran.stderr
+
+
+def test_a_verb_that_only_reads_what_all_may_read_needs_no_root(run) -> None:
+    assert run(Report(), root=False, needs_root=False).status == 0
+
+
+def test_an_interrupt_says_how_to_go_on(run) -> None:
+    ran = run(KeyboardInterrupt())
+    assert ran.status == 130
+    assert "run it again" in ran.stderr
+
+
+def test_a_bug_passes_through_to_the_outermost_guard(run) -> None:
+    with pytest.raises(ZeroDivisionError):
+        run(ZeroDivisionError())
+
+
+USAGE = {
+    "no-command": (("group",), "`keel group` needs a command after it"),
+    "nothing": ((), ""),
+    "unknown-word": (("group", "sing"), "invalid choice: 'sing'"),
+    "unknown-option": (("group", "act", "--loud"), "unrecognized arguments: --loud"),
+    "contradiction": (("group", "act", "contradiction"), "that contradicts itself"),
+    "color": (("--color", "pink", "group", "act"), "--color"),
+}
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [USAGE[name] for name in USAGE if name != "nothing"],
+    ids=[name for name in USAGE if name != "nothing"],
+)
+def test_a_senseless_command_line_is_2_and_names_the_help(
+    run, argv: tuple[str, ...], said: str
+) -> None:
+    ran = run(AssertionError("ran"), *argv)
+    assert ran.status == 2
+    assert said in ran.stderr
+    assert "--help`" in ran.stderr
+
+
+@pytest.mark.parametrize("argv", [("--color=always", "group", "act"), ("group", "act", "-v")])
+def test_common_options_stand_before_and_after_the_words(run, argv: tuple[str, ...]) -> None:
+    assert run(Report(), *argv).status == 0
+
+
+def test_help_shows_the_example(run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(AssertionError("ran"), "group", "act", "--help").status == 0
+    assert "example:\n  keel group act" in capsys.readouterr().out
