@@ -1,0 +1,16 @@
+"""The only place where keel takes unpredictable bytes."""
+
+from __future__ import annotations
+
+import os
+import random
+
+
+class SystemChance:
+    """keel.ports.Chance: the kernel's."""
+
+    def bytes(self, size: int) -> bytes:
+        return os.urandom(size)
+
+    def fraction(self) -> float:
+        return random.SystemRandom().random()
