@@ -235,6 +235,13 @@ class Machine(Protocol):
     def bound_tcp(self) -> str:
         """Bound TCP's silence after a cut (design section 5); the setting that holds now."""
 
+    def tcp_bound_now(self) -> str:
+        """What bounds it, as `tcp_rto_max_ms=2000` or `tcp_retries2=5`; `off` when nothing does.
+        Changes nothing."""
+
+    def unbound_tcp(self) -> None:
+        """Back to the kernel's defaults."""
+
     def clock_synchronised(self) -> bool:
         """Whether systemd-timesyncd (or another) says that the clock follows NTP."""
 
