@@ -14,11 +14,12 @@ from tests.fakes.clock import NodeClock, SeededChance, VirtualClock
 from tests.fakes.disk import DiskModel, Primitive, RecordingDisk, Unsynced, power_cuts
 from tests.fakes.effects import Crash, CrashPoint, Effects, crash_points
 from tests.fakes.host import FakeNode
-from tests.fakes.machine import FakeProc, RecordingConsole
+from tests.fakes.machine import Call, FakeProc, FakeUnits, RecordingConsole
 from tests.fakes.net import Exchange, FakeNet
 from tests.fakes.wireguard import FakeWireGuard, public_of
 
 __all__ = [
+    "Call",
     "Crash",
     "CrashPoint",
     "DiskModel",
@@ -27,6 +28,7 @@ __all__ = [
     "FakeNet",
     "FakeNode",
     "FakeProc",
+    "FakeUnits",
     "FakeWireGuard",
     "NodeClock",
     "Primitive",

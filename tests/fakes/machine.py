@@ -166,7 +166,7 @@ class FakeMachine:
     hosts: tuple[Endpoint, ...] = ()
     root: bool = True
     users: set[str] = field(default_factory=lambda: {"etcd"})
-    tcp_bound: str = "tcp_rto_max_ms=2000"
+    tcp: str = "off"
     synchronised: bool = True
 
     def hostname(self) -> str:
@@ -183,7 +183,15 @@ class FakeMachine:
 
     def bound_tcp(self) -> str:
         self.effects.happen("bound tcp")
-        return self.tcp_bound
+        self.tcp = "tcp_rto_max_ms=2000"
+        return self.tcp
+
+    def tcp_bound_now(self) -> str:
+        return self.tcp
+
+    def unbound_tcp(self) -> None:
+        self.effects.happen("unbound tcp")
+        self.tcp = "off"
 
     def clock_synchronised(self) -> bool:
         return self.synchronised
