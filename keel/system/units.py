@@ -1,0 +1,59 @@
+"""systemd's units, through systemctl."""
+
+from __future__ import annotations
+
+from keel.ports import Proc, UnitState
+
+BLOCK_SECONDS = 90.0
+"""systemd's own default for a start or a stop; keel's blocking units take far less."""
+ASK_SECONDS = 20.0
+
+_PROPERTIES = ("ActiveState", "SubState", "MainPID", "InvocationID", "UnitFileState")
+
+
+class Systemd:
+    """keel.ports.Units. A unit that does not exist is inactive and has an empty `enabled`."""
+
+    def __init__(self, proc: Proc) -> None:
+        self._proc = proc
+
+    def state(self, unit: str) -> UnitState:
+        asked = [f"--property={name}" for name in _PROPERTIES]
+        done = self._proc.run(
+            ["systemctl", "show", *asked, "--", unit], timeout_seconds=ASK_SECONDS
+        )
+        lines = done.stdout.decode("utf-8", "replace").splitlines()
+        found = dict(line.split("=", 1) for line in lines if "=" in line)
+        main_pid = found.get("MainPID", "")
+        return UnitState(
+            active=found.get("ActiveState", "inactive"),
+            sub=found.get("SubState", "dead"),
+            main_pid=int(main_pid) if main_pid.isdigit() else 0,
+            invocation_id=found.get("InvocationID", ""),
+            enabled=found.get("UnitFileState", ""),
+        )
+
+    def start(self, unit: str, *, block: bool = True) -> None:
+        self._change("start", unit, block=block)
+
+    def stop(self, unit: str) -> None:
+        self._change("stop", unit, block=True)
+
+    def restart(self, unit: str, *, block: bool = True) -> None:
+        self._change("restart", unit, block=block)
+
+    def enable(self, unit: str) -> None:
+        self._ask("enable", unit)
+
+    def disable(self, unit: str) -> None:
+        self._ask("disable", unit)
+
+    def reload_configuration(self) -> None:
+        self._proc.run(["systemctl", "daemon-reload"], timeout_seconds=BLOCK_SECONDS)
+
+    def _change(self, verb: str, unit: str, *, block: bool) -> None:
+        how = [] if block else ["--no-block"]
+        self._proc.run(["systemctl", verb, *how, "--", unit], timeout_seconds=BLOCK_SECONDS)
+
+    def _ask(self, verb: str, unit: str) -> None:
+        self._proc.run(["systemctl", verb, "--quiet", "--", unit], timeout_seconds=ASK_SECONDS)
