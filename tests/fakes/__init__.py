@@ -13,6 +13,7 @@ same net anew, set `node.effects.crash_at = point.number`, demand `node.dies(lam
 from tests.fakes.clock import NodeClock, SeededChance, VirtualClock
 from tests.fakes.disk import DiskModel, Primitive, RecordingDisk, Unsynced, power_cuts
 from tests.fakes.effects import Crash, CrashPoint, Effects, crash_points
+from tests.fakes.etcd import FakeEtcd
 from tests.fakes.host import FakeNode
 from tests.fakes.machine import Call, FakeProc, FakeUnits, RecordingConsole
 from tests.fakes.net import Exchange, FakeNet
@@ -25,6 +26,7 @@ __all__ = [
     "DiskModel",
     "Effects",
     "Exchange",
+    "FakeEtcd",
     "FakeNet",
     "FakeNode",
     "FakeProc",

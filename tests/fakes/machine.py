@@ -70,12 +70,13 @@ class FakeUnit:
 
 class FakeUnits:
     """keel.ports.Units. `on_start` and `on_stop` say what a unit does; a start hook that returns
-    False fails it. A start that is not blocking runs its hook at once all the same."""
+    False fails it, one that returns None leaves it inactive (a condition that does not hold, or a
+    program that ended well). A start that is not blocking runs its hook at once all the same."""
 
     def __init__(self, effects: Effects) -> None:
         self.effects = effects
         self.units: dict[str, FakeUnit] = {}
-        self.on_start: dict[str, Callable[[], bool]] = {}
+        self.on_start: dict[str, Callable[[], bool | None]] = {}
         self.on_stop: dict[str, Callable[[], None]] = {}
         self.reloads = 0
 
@@ -126,12 +127,18 @@ class FakeUnits:
                 self.on_stop.get(name, lambda: None)()
             unit.failed = False
 
+    def start_without_effect(self, unit: str) -> None:
+        """A start by systemd itself: a boot, Restart=, another unit's wish."""
+        if not self.unit(unit).active:
+            self._start(unit)
+
     def _start(self, unit: str) -> None:
         found = self.unit(unit)
         found.starts += 1
         found.active, found.failed = True, False
-        if not self.on_start.get(unit, lambda: True)():
-            found.active, found.failed = False, True
+        went = self.on_start.get(unit, lambda: True)()
+        if not went:
+            found.active, found.failed = False, went is False
 
     def _stop(self, unit: str) -> None:
         found = self.unit(unit)

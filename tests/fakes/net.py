@@ -24,6 +24,7 @@ from tests.fakes.host import FakeNode
 from tests.fakes.wireguard import Device, Peer
 
 CONNECT_SECONDS = 10.0
+KEEPALIVE_SECONDS = 10.0
 KEEPALIVE_BYTES = 32
 
 
@@ -86,7 +87,9 @@ class FakeNet:
         self.loss_rate = 0.0
         """Chance that a request, and again that its answer, goes missing."""
         self.exchanges: list[Exchange] = []
+        self.healed_at = 0.0
         self._cuts: set[frozenset[str]] = set()
+        self.clock.every(KEEPALIVE_SECONDS, self._keepalives)
         self._random = random.Random(seed)
         self._seed = seed
 
@@ -110,7 +113,6 @@ class FakeNet:
 
     def cut(self, one: str, other: str) -> None:
         """No packet between two nodes until healed."""
-        self._note_traffic()
         self._cuts.add(frozenset((one, other)))
 
     def partition(self, *groups: Collection[str]) -> None:
@@ -122,8 +124,8 @@ class FakeNet:
                         self.cut(one, other)
 
     def heal(self) -> None:
-        self._note_traffic()
         self._cuts.clear()
+        self.healed_at = self.clock.monotonic()
 
     def lose(
         self,
@@ -178,6 +180,9 @@ class FakeNet:
     ) -> tuple[bytes | PeerError, float]:
         near, far = session.near, session.far
         back = 2 * self.one_way_seconds.get((near.name, far.name), self.default_one_way_seconds)
+        if far.effects.dead:
+            self._record(near.name, far.name, path, "unreachable")
+            return _failed(address, "unreachable", "no answer"), CONNECT_SECONDS
         if self._lost("request", near.name, far.name, path):
             self._record(near.name, far.name, path, "request lost")
             return _failed(address, "timeout", "no answer in time"), CONNECT_SECONDS
@@ -190,7 +195,6 @@ class FakeNet:
                 self.duplicates.discard(path)
                 far.handler(path, source, body)
         except Crash:
-            far.power_off()
             self._record(near.name, far.name, path, "receiver died")
             return _failed(address, "timeout", "no answer in time"), CONNECT_SECONDS
         if self._lost("reply", near.name, far.name, path):
@@ -239,11 +243,7 @@ class FakeNet:
             peer.received += 200
             peer.sent += 200
 
-    def keepalives(self) -> None:
-        """Let every connected pair exchange one keepalive now; schedule it for liveness tests."""
-        self._note_traffic()
-
-    def _note_traffic(self) -> None:
+    def _keepalives(self) -> None:
         for node in self.nodes.values():
             for device in node.wireguard.devices.values():
                 for peer in device.peers.values():
