@@ -7,6 +7,7 @@ or not; the two ends of that range are images to test against (`Unsynced`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -18,7 +19,8 @@ from tests.fakes.effects import Effects
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Primitive:
-    """One call of keel.system.disk, with paths below the node's root."""
+    """One call of keel.system.disk, with paths below the node's root. As text it is the same in
+    every run: without the pid and the number in temporary names."""
 
     name: str
     path: str
@@ -30,7 +32,7 @@ class Primitive:
 
     def __str__(self) -> str:
         arrow = f" -> {self.target}" if self.target else ""
-        return f"disk {self.name} {self.path}{arrow}"
+        return re.sub(r"\.\d+-\d+\.keel-tmp", ".keel-tmp", f"disk {self.name} {self.path}{arrow}")
 
 
 class RecordingDisk:
