@@ -614,7 +614,7 @@ def test_a_start_as_existing_that_cannot_be_fails_and_is_tried_again(
 def test_a_list_that_differs_from_the_clusters_fails(tmp_path: Path) -> None:
     world = born(tmp_path)
     world.net.nodes["a"].host.etcd_at(LOCALHOST).add_learner(URLS["d"])
-    start(world, "d", "existing", "abd")
+    start(world, "d", "existing", "adb")
     assert world.log == ["d: member count is unequal"]
 
 
