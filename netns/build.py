@@ -22,13 +22,13 @@ from netns.sandbox import SandboxFailed, run_in_layers
 CHECKOUT = Path(__file__).resolve().parent.parent
 NO_SOURCES = ("netns/", "tests/", ".ci/")
 
-# The copy is writable and the checkout is not touched.
+# The copy is writable and the checkout is not touched. Tests have their own ways to run.
 BUILD = """
 mkdir /build
 cp -a /run/source /build/source
 cd /build/source
 chown -R root:root .
-dpkg-buildpackage -us -uc -b
+DEB_BUILD_OPTIONS=nocheck dpkg-buildpackage -us -uc -b
 lintian --allow-root --fail-on error,warning --info --color never ../*.changes
 cp ../*.deb /run/out/
 """

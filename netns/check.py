@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netns import build, mesh
-from netns.lab import Lab
+from netns.lab import Lab, forget_snapshot
 from netns.scenario import STANDARD, Failed, Report, Scenario, discover, is_void, measure_link
 from netns.topology import names
 
@@ -83,7 +83,32 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join([*lines, f"{passed} passed, {len(results) - passed} failed"]) + "\n"
 
 
-def run_scenario(scenario: Scenario) -> Result:
+class Snapshots:
+    """The labs of this run that are joined already: scenarios that want the same one share it."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[object, ...], str] = {}
+
+    def of(self, scenario: Scenario) -> str:
+        """The snapshot to begin from; empty when there is none yet, or none is wanted."""
+        return self._names.get(self._key(scenario), "") if scenario.joined else ""
+
+    def add(self, scenario: Scenario) -> str:
+        """The name under which to save."""
+        name = f"check-{os.getpid()}-{len(self._names)}"
+        self._names[self._key(scenario)] = name
+        return name
+
+    def forget(self) -> None:
+        for name in self._names.values():
+            forget_snapshot(name)
+
+    def _key(self, scenario: Scenario) -> tuple[object, ...]:
+        wanted = scenario
+        return (wanted.members, wanted.link, wanted.mode, wanted.family, wanted.image)
+
+
+def run_scenario(scenario: Scenario, snapshots: Snapshots) -> Result:
     """Bring a lab up, measure its link, run, take it down."""
     sys.stdout.write(f"{scenario.name} ({', '.join(scenario.rows) or 'the lab'})\n")
     begun = time.monotonic()
@@ -92,7 +117,7 @@ def run_scenario(scenario: Scenario) -> Result:
     try:
         with lab:
             report = Report()
-            seed = _bring_up(lab, scenario, report)
+            seed = _bring_up(lab, scenario, snapshots, report)
             ran = {**lab.backends(), "seed": str(seed)}
             try:
                 scenario.run(lab, report)
@@ -114,18 +139,14 @@ class VoidLink(Failed):
     """Twice, the link was not what was asked for."""
 
 
-def _bring_up(lab: Lab, scenario: Scenario, report: Report) -> int:
+def _bring_up(lab: Lab, scenario: Scenario, snapshots: Snapshots, report: Report) -> int:
     """Returns the seed of the link that counts. Raises VoidLink."""
     for seed in SEEDS:
-        lab.down()
-        lab.up(
-            members=scenario.members,
-            link=scenario.link,
-            seed=seed,
-            mode=scenario.mode,
-            family=scenario.family,
-            base=scenario.image,
-        )
+        saved = snapshots.of(scenario)
+        if saved:
+            lab.load(saved, seed=seed)
+        else:
+            _boot(lab, scenario, seed)
         report.note(lab.describe())
         if scenario.link == STANDARD and scenario.members > 1:
             pings = measure_link(lab, names(scenario.members))
@@ -133,10 +154,23 @@ def _bring_up(lab: Lab, scenario: Scenario, report: Report) -> int:
             if is_void(pings):
                 report.note("the link is not what was asked for: void")
                 continue
-        if scenario.joined:
-            mesh.join_all(lab, names(scenario.members), registry=scenario.members > 2)
+        if scenario.joined and not saved:
+            mesh.join_all(lab, names(scenario.members))
+            lab.save(snapshots.add(scenario))
         return seed
     raise VoidLink("two void links")
+
+
+def _boot(lab: Lab, scenario: Scenario, seed: int) -> None:
+    lab.down()
+    lab.up(
+        members=scenario.members,
+        link=scenario.link,
+        seed=seed,
+        mode=scenario.mode,
+        family=scenario.family,
+        base=scenario.image,
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -151,7 +185,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"netns/check: error: no such scenario: {', '.join(sorted(unknown))}\n")
         return 2
     build.package_layer()
-    results = [run_scenario(s) for s in scenarios if not wanted or s.name in wanted]
+    snapshots = Snapshots()
+    try:
+        results = [run_scenario(s, snapshots) for s in scenarios if not wanted or s.name in wanted]
+    finally:
+        snapshots.forget()
     if not wanted:
         results = complete(results, required_names(REQUIRED.read_text()))
     with contextlib.suppress(BrokenPipeError):

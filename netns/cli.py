@@ -213,7 +213,7 @@ def _up(lab: Lab, options: argparse.Namespace) -> None:
     )
     say(lab.describe())
     if not options.no_join:
-        mesh.join_all(lab, names(options.members), registry=False)
+        mesh.join_all(lab, names(options.members))
 
 
 def _status(lab: Lab) -> None:

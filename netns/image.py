@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from netns.sandbox import run_in_layers
+from netns.sandbox import SHOWN_LOG, SandboxFailed, run_in_layers
 
 SUITE = "trixie"
 FORMAT = 1  # counts changes of this module that change a layer without changing its recipe
@@ -208,8 +208,8 @@ def _bootstrap(recipe: Recipe, scratch: Path) -> None:
             argv, input=sources(_mirrors()).encode(), stdout=out, stderr=out, check=False
         )
     if done.returncode != 0:
-        sys.stderr.write(log.read_text(errors="replace")[-4000:])
-        raise SystemExit("lab: error: mmdebstrap failed")
+        sys.stderr.write(log.read_text(errors="replace")[-SHOWN_LOG:])
+        raise SandboxFailed("mmdebstrap", done.returncode)
     subprocess.run(["chroot", scratch / "root", "sh", "-euc", recipe.setup], check=True)
 
 

@@ -277,12 +277,13 @@ class Lab:
             shutil.rmtree(target, ignore_errors=True)
             scratch.rename(target)
 
-    def load(self, snapshot: str) -> None:
-        """Replace this lab, if there is one, by a saved one, and boot it."""
+    def load(self, snapshot: str, *, seed: int = 0) -> None:
+        """Replace this lab, if there is one, by a saved one, and boot it; its seed, or another."""
         source = _snapshot(snapshot)
         if not source.exists():
             raise LabError(f"no snapshot {snapshot!r}\nhint: netns/lab save {snapshot}")
         saved = state.decode((source / "state.json").read_text())
+        saved.seed = seed or saved.seed
         gone = [str(layer) for layer in saved.layers if not layer.exists()]
         if gone:
             raise LabError(f"the snapshot's image is gone: {gone[0]}\nhint: make the snapshot anew")
@@ -297,10 +298,6 @@ class Lab:
                 copy(source / name, machine.disk / "upper")
                 machine.mount(saved.layers)
             self._power_on(saved.members)
-
-    def forget_snapshot(self, snapshot: str) -> None:
-        """Remove a saved lab; nothing happens when there is none."""
-        shutil.rmtree(_snapshot(snapshot), ignore_errors=True)
 
     def backends(self) -> dict[str, str]:
         """What carries packets here: `link` and `wireguard`."""
@@ -393,7 +390,11 @@ class Lab:
                 current = make(anchor.start(directory, group_of(self.instance)))
                 state.write(self.instance, current)
                 backends.create(self.instance, current)
-                yield
+                try:
+                    yield
+                except TimeoutError:
+                    self.collect_failure()
+                    raise
             undo.pop_all()
 
     def _power_on(self, which: Sequence[Name]) -> None:
@@ -436,3 +437,8 @@ def _snapshot(name: str) -> Path:
     if not name.replace("-", "").isalnum():
         raise LabError(f"not a snapshot's name: {name!r}\nhint: letters, digits and dashes")
     return image.cache() / "snapshots" / name
+
+
+def forget_snapshot(snapshot: str) -> None:
+    """Remove a saved lab; nothing happens when there is none."""
+    shutil.rmtree(_snapshot(snapshot), ignore_errors=True)

@@ -11,8 +11,9 @@ from typing import Any
 
 from netns.image import say
 from netns.lab import Lab
-from netns.topology import Name
+from netns.topology import Mode, Name
 
+REGISTRY = False  # whether a registry is due at the third join
 JOIN_SECONDS = 180
 WHOLE_SECONDS = 180
 BIRTH_SECONDS = 180
@@ -58,11 +59,10 @@ def has_registry(found: Status) -> bool:
     return found["etcd"]["phase"] == "voter" and bool(found["etcd"]["leader"])
 
 
-def join_all(lab: Lab, names: Sequence[Name], *, registry: bool) -> None:
-    """Create on the first, invite and join the others one after another, and wait until all see
-    all.
+def join_all(lab: Lab, names: Sequence[Name]) -> None:
+    """Create on the first, invite and join the others, and wait until all see all.
 
-    With `registry`, wait as well until every one of them is a voter.
+    Where a registry is due, wait as well until every one of them is a voter.
     """
     first, *others = names
     say(f"{first}: keel mesh create")
@@ -71,7 +71,7 @@ def join_all(lab: Lab, names: Sequence[Name], *, registry: bool) -> None:
         say(f"{first}: keel mesh invite; {name}: keel mesh join")
         join(lab, name, invite(lab, first))
     wait_until_whole(lab, names)
-    if registry:
+    if REGISTRY and len(names) >= 3 and lab.state().mode == Mode.CLOUD_ADVANCED:
         wait_for_registry(lab, names)
 
 

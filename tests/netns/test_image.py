@@ -1,3 +1,5 @@
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,20 @@ def test_a_layer_is_made_once(tmp_path: Path) -> None:
 
     for _ in range(2):
         assert (made_once(tmp_path / "layers" / "one", make) / "file").read_text() == "x"
+    assert len(made) == 1
+
+
+def test_a_layer_that_several_want_at_once_is_made_once(tmp_path: Path) -> None:
+    made: list[Path] = []
+    together = threading.Barrier(4)
+
+    def want() -> Path:
+        together.wait()
+        return made_once(tmp_path / "one", made.append)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = [future.result() for future in [pool.submit(want) for _ in range(4)]]
+    assert found == [tmp_path / "one"] * 4
     assert len(made) == 1
 
 
