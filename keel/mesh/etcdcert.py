@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from ipaddress import IPv6Address
-from typing import NewType
+from typing import NewType, TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -37,6 +37,8 @@ Serial = NewType("Serial", str)
 
 PublicKeyHash = NewType("PublicKeyHash", str)
 """SHA-256 over a SubjectPublicKeyInfo's DER, as 64 lower-case hex digits."""
+
+T = TypeVar("T", bound=x509.ExtensionType)
 
 MAX_CERTIFICATE_BYTES = 4096  # keel's own are below 800 bytes; an RSA generation would need 2 KiB
 MAX_KEY_BYTES = 4096
@@ -164,6 +166,14 @@ def fingerprint(of: x509.Certificate | bytes) -> Fingerprint:
     return Fingerprint(hashlib.sha256(der(_certificate(of))).hexdigest())
 
 
+def value_of(certificate: x509.Certificate, kind: type[T]) -> T | None:
+    """The value of an extension, or None when the certificate has none of that kind."""
+    try:
+        return certificate.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return None
+
+
 def serial_of(certificate: x509.Certificate) -> Serial:
     return format_serial(certificate.serial_number)
 
@@ -243,11 +253,9 @@ def verify_root_signature(root: x509.Certificate, message: bytes, signature: byt
 
 
 def _may_sign_records(root: x509.Certificate) -> bool:
-    try:
-        usage = root.extensions.get_extension_for_class(x509.KeyUsage).value
-    except x509.ExtensionNotFound:
-        return False
-    return root.subject == root.issuer and usage.digital_signature and usage.key_cert_sign
+    usage = value_of(root, x509.KeyUsage)
+    may = usage is not None and usage.digital_signature and usage.key_cert_sign
+    return may and root.subject == root.issuer
 
 
 def _root_words(name: x509.Name) -> tuple[MeshId, int]:

@@ -23,7 +23,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from ipaddress import IPv6Address
-from typing import TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -31,12 +30,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, SignatureAlgorithmOID
 
 from keel.errors import PkiRejected
 from keel.mesh import etcdcert
-from keel.mesh.etcdcert import PublicKeyHash
+from keel.mesh.etcdcert import PublicKeyHash, value_of
 from keel.mesh.etcdpki import MAX_CHAIN, Credential
 from keel.mesh.etcdprofile import Kind, profile_check
 from keel.types import MeshId
-
-T = TypeVar("T", bound=x509.ExtensionType)
 
 
 class Purpose(StrEnum):
@@ -140,8 +137,8 @@ def _path(
 
 def _issued(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
     """By name, key identifier and signature (V2)."""
-    authority = _value(certificate, x509.AuthorityKeyIdentifier)
-    subject = _value(issuer, x509.SubjectKeyIdentifier)
+    authority = value_of(certificate, x509.AuthorityKeyIdentifier)
+    subject = value_of(issuer, x509.SubjectKeyIdentifier)
     if authority is None or subject is None or authority.key_identifier != subject.digest:
         return False
     if certificate.issuer.public_bytes() != issuer.subject.public_bytes():
@@ -177,8 +174,8 @@ def _check_dates(certificate: x509.Certificate, now: datetime) -> None:
 
 def _check_issuer(issuer: x509.Certificate, *, below: int) -> None:
     """`below` counts the CAs between this one and the leaf (V7, V8)."""
-    basic = _value(issuer, x509.BasicConstraints)
-    usage = _value(issuer, x509.KeyUsage)
+    basic = value_of(issuer, x509.BasicConstraints)
+    usage = value_of(issuer, x509.KeyUsage)
     if basic is None or not basic.ca or usage is None or not usage.key_cert_sign:
         raise _rejected("chain-ca", issuer.subject.rfc4514_string(), "a CA as issuer")
     if basic.path_length is not None and below > basic.path_length:
@@ -186,8 +183,8 @@ def _check_issuer(issuer: x509.Certificate, *, below: int) -> None:
 
 
 def _check_leaf(leaf: x509.Certificate) -> None:
-    basic = _value(leaf, x509.BasicConstraints)
-    usage = _value(leaf, x509.KeyUsage)
+    basic = value_of(leaf, x509.BasicConstraints)
+    usage = value_of(leaf, x509.KeyUsage)
     if basic is not None and basic.ca:
         raise _rejected("chain-ca", "a CA as the leaf", "a leaf")
     if usage is None or not usage.digital_signature:
@@ -197,8 +194,8 @@ def _check_leaf(leaf: x509.Certificate) -> None:
 def _check_constraints(leaf: x509.Certificate, issuer: x509.Certificate) -> None:
     """Addresses and DNS names are all that keel constrains; other kinds of constraint that this
     could not weigh are refused with it (V9)."""
-    constraints = _value(issuer, x509.NameConstraints)
-    names = _value(leaf, x509.SubjectAlternativeName)
+    constraints = value_of(issuer, x509.NameConstraints)
+    names = value_of(leaf, x509.SubjectAlternativeName)
     if constraints is None:
         return
     permitted, excluded = constraints.permitted_subtrees or (), constraints.excluded_subtrees or ()
@@ -223,7 +220,7 @@ def _holds(subtree: x509.GeneralName, name: x509.GeneralName) -> bool:
 
 
 def _check_usage(certificate: x509.Certificate, purpose: Purpose, *, required: bool) -> None:
-    usages = _value(certificate, x509.ExtendedKeyUsage)
+    usages = value_of(certificate, x509.ExtendedKeyUsage)
     if (usages is None and required) or (usages is not None and _USAGE[purpose] not in usages):
         name = certificate.subject.rfc4514_string()
         raise _rejected("chain-usage", f"{name} not for it", f"TLS {purpose} authentication")
@@ -232,7 +229,7 @@ def _check_usage(certificate: x509.Certificate, purpose: Purpose, *, required: b
 def _check_address(
     leaf: x509.Certificate, root: x509.Certificate, purpose: Purpose, address: IPv6Address
 ) -> None:
-    names = list(_value(leaf, x509.SubjectAlternativeName) or ())
+    names = list(value_of(leaf, x509.SubjectAlternativeName) or ())
     wanted: list[x509.GeneralName] = [x509.IPAddress(address)]
     if purpose is Purpose.CLIENT:
         uri = etcdcert.client_uri(etcdcert.mesh_of(root), address)
@@ -240,13 +237,6 @@ def _check_address(
     if not any(name in names for name in wanted):
         said = ", ".join(str(name.value) for name in names) or "no name"
         raise _rejected("chain-address", said, address.compressed)
-
-
-def _value(certificate: x509.Certificate, kind: type[T]) -> T | None:
-    try:
-        return certificate.extensions.get_extension_for_class(kind).value
-    except x509.ExtensionNotFound:
-        return None
 
 
 def _rejected(check: str, got: str, expected: str) -> PkiRejected:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from itertools import chain
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -73,13 +74,14 @@ class Crl:
 def unite(*sets: Iterable[Revoked]) -> tuple[Revoked, ...]:
     """One entry per serial, ordered by serial: the earliest date, the gravest reason."""
     found: dict[Serial, Revoked] = {}
-    for entry in (entry for entries in sets for entry in entries):
-        other = found.get(entry.serial, entry)
-        found[entry.serial] = Revoked(
-            serial=entry.serial,
-            reason=max(entry.reason, other.reason, key=_GRAVITY.index),
-            at=min(entry.at, other.at),
-        )
+    for entry in chain.from_iterable(sets):
+        other = found.setdefault(entry.serial, entry)
+        if other != entry:
+            found[entry.serial] = Revoked(
+                serial=entry.serial,
+                reason=max(entry.reason, other.reason, key=_GRAVITY.index),
+                at=min(entry.at, other.at),
+            )
     return tuple(found[serial] for serial in sorted(found))
 
 
