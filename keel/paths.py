@@ -202,5 +202,10 @@ class Paths:
         return self.run / "etcd-loaded.json"
 
     @property
+    def liveness(self) -> Path:
+        """The last samples of what the peers sent (keel.mesh.liveness)."""
+        return self.run / "liveness.json"
+
+    @property
     def textfile(self) -> Path:
         return self.root / "var/lib/prometheus/node-exporter/keel.prom"
