@@ -28,6 +28,8 @@ from tests.fakes.wireguard import FakeWireGuard
 
 NAT_PORT = 40000
 VOLATILE = "run"
+PACKAGED = ("etc/keel", "run/keel", "var/lib/keel")
+"""Directories that the packages bring, or tmpfiles.d makes at every boot."""
 
 
 class FakeNode:
@@ -44,6 +46,8 @@ class FakeNode:
         inside: IPv4Address,
     ) -> None:
         root.mkdir(parents=True)
+        for shipped in PACKAGED:
+            (root / shipped).mkdir(parents=True)
         self.name = name
         self.root = root
         self.outside = outside
@@ -130,6 +134,7 @@ class FakeNode:
         if self.alive:
             self.power_off()
         self.alive = True
+        (self.root / VOLATILE / "keel").mkdir(parents=True)
         self.new_life()
 
     def new_life(self) -> None:

@@ -10,6 +10,7 @@ from ipaddress import IPv6Address, IPv6Network
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from keel.errors import ProcFailed
 from keel.mesh.wgconf import MIN_MTU, check_peer
 from keel.ports import WgBackend, WgDevice, WgPeer, WgPeerState
 from keel.types import Endpoint, Secret, WgKey
@@ -84,15 +85,15 @@ class FakeWireGuard:
 
     def set_address(self, interface: str, address: IPv6Address, prefix: IPv6Network) -> None:
         self.effects.happen(f"wg address {interface} {address}")
-        device = self.devices[interface]
+        device = self._device(interface)
         device.address, device.prefix = address, prefix
 
     def set_private(self, interface: str, private: Secret) -> None:
         self.effects.happen(f"wg private {interface}")
-        self.devices[interface].private = private
+        self._device(interface).private = private
 
     def set_peer(self, interface: str, peer: WgPeer) -> None:
-        device = self.devices[interface]
+        device = self._device(interface)
         check_peer(device.shown(), peer)
         self.effects.happen(f"wg peer {interface} {peer.key} {peer.allowed}")
         found = device.peers.get(peer.key)
@@ -104,11 +105,17 @@ class FakeWireGuard:
 
     def remove_peer(self, interface: str, key: WgKey) -> None:
         self.effects.happen(f"wg remove {interface} {key}")
-        self.devices[interface].peers.pop(key, None)
+        self._device(interface).peers.pop(key, None)
 
     def drop_interface(self, interface: str) -> None:
         self.effects.happen(f"wg drop {interface}")
         self.devices.pop(interface, None)
+
+    def _device(self, interface: str) -> Device:
+        found = self.devices.get(interface)
+        if found is None:
+            raise ProcFailed(["wg", "set", interface], 1, "No such device")
+        return found
 
 
 def _shown_peer(key: WgKey, peer: Peer) -> WgPeerState:

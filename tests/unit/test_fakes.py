@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from keel.errors import EtcdError, LockHeld, PeerError, Refused
+from keel.errors import EtcdError, LockHeld, PeerError, ProcFailed, Refused
 from keel.mesh.liveness import Answer, Liveness, Samples, judge, take
 from keel.ports import DataState, WgPeer
 from keel.types import LOCALHOST, Endpoint, Secret
@@ -303,6 +303,12 @@ def test_the_devices_refuse_what_the_real_adapter_refuses(tmp_path: Path) -> Non
         add_peer(net.nodes["a"], net.nodes["b"], allowed=address_of(net.nodes["c"]))
 
 
+def test_a_peer_for_no_interface_fails_as_wg_does(tmp_path: Path) -> None:
+    net = FakeNet(tmp_path)
+    with pytest.raises(ProcFailed):
+        add_peer(net.node("a"), net.node("b"))
+
+
 # lives and deaths
 
 
@@ -366,7 +372,6 @@ def test_a_receiver_that_dies_leaves_the_sender_without_an_answer(tmp_path: Path
 def test_power_takes_the_volatile_and_leaves_the_disk(tmp_path: Path) -> None:
     net = make_net(tmp_path)
     a = net.nodes["a"]
-    a.files.make_dir(a.paths.run)
     a.files.write(a.paths.etcd_loaded, b"x")
     a.files.make_dir(a.paths.mesh)
     a.files.write(a.paths.trust, b"y")

@@ -59,6 +59,14 @@ def test_reading_refuses_what_is_not_a_bounded_regular_file(
         files.read(tmp_path / "f", max_bytes=10)
 
 
+def test_a_path_through_a_file_is_trouble_and_not_absence(
+    tmp_path: Path, files: DurableFiles
+) -> None:
+    (tmp_path / "f").write_bytes(b"")
+    with pytest.raises(DiskTrouble):
+        files.read(tmp_path / "f/g")
+
+
 def test_exactly_the_bound_may_be_read(tmp_path: Path, files: DurableFiles) -> None:
     (tmp_path / "f").write_bytes(b"x" * 10)
     assert files.read(tmp_path / "f", max_bytes=10) == b"x" * 10
