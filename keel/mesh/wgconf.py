@@ -2,7 +2,9 @@
 
 (W1) A peer has one allowed address, a /128, and no two keys have the same: what moves it takes it
      from the old key first; what would steal it is refused.
-(W2) An endpoint inside the mesh's own prefix is refused: a tunnel inside itself.
+(W2) An endpoint inside the mesh's own prefix is refused: a tunnel inside itself. A plan leaves it
+     out instead, so that what one member says of itself never keeps the others' peers from being
+     set.
 (W3) An endpoint is set when none is known, or when the wanted one is not the one that was wanted
      before; one that roamed stays where it is.
 (W4) Peers change one by one, removals first; a peer that is as wanted is left alone, so that its
@@ -112,15 +114,10 @@ def check_peer(device: WgDevice, peer: WgPeer) -> None:
     for other in device.peers:
         if other.key != peer.key and _allowed(peer) in other.allowed:
             raise _taken(peer, device, other.key)
-    check_endpoint(peer.endpoint, (prefix_around(address) for address in device.addresses))
-
-
-def check_endpoint(endpoint: Endpoint | None, prefixes: Iterable[IPv6Network]) -> None:
-    """Refused when an endpoint lies inside one of the mesh's prefixes (W2)."""
-    if endpoint is not None and any(endpoint.host in prefix for prefix in prefixes):
+    if _outside(peer, map(prefix_around, device.addresses)) != peer:
         raise Refused(
             "endpoint-inside-mesh",
-            f"the endpoint {endpoint} is inside the mesh itself",
+            f"the endpoint {peer.endpoint} is inside the mesh itself",
             "give that node an endpoint of the network below in network.wireguard.endpoints",
         )
 
@@ -135,8 +132,9 @@ def plan_peers(
     """The changes that turn the device's peers into the wanted ones, in the order that is safe at
     every step (W1, W4). `wanted_before` is the endpoint that was wanted of each peer when it was
     last set (W3); keys in `keep` are left alone whether wanted or not. Refused when two wanted
-    peers have one key or one address, or by (W2)."""
-    peers = tuple(wanted)
+    peers have one key or one address."""
+    prefixes = [prefix_around(address) for address in device.addresses]
+    peers = tuple(_outside(peer, prefixes) for peer in wanted)
     _check_wanted(peers, device)
     left_alone = set(keep)
     keys = {peer.key for peer in peers}
@@ -169,9 +167,13 @@ def _check_wanted(peers: tuple[WgPeer, ...], device: WgDevice) -> None:
                 f"two peers of {device.name} would have the {field} {twice}",
                 "look at `keel mesh status`: two members claim one key",
             )
-    prefixes = [prefix_around(address) for address in device.addresses]
-    for peer in peers:
-        check_endpoint(peer.endpoint, prefixes)
+
+
+def _outside(peer: WgPeer, prefixes: Iterable[IPv6Network]) -> WgPeer:
+    """The peer without an endpoint that lies inside the mesh."""
+    if peer.endpoint is not None and any(peer.endpoint.host in prefix for prefix in prefixes):
+        return replace(peer, endpoint=None)
+    return peer
 
 
 def _change(
