@@ -155,18 +155,25 @@ NO_RATE = Limits(source_rate=None, total_rate=None)
 @contextmanager
 def serving(handler: Handler, limits: Limits = NO_RATE) -> Iterator[int]:
     """A running server on a loopback socket that also takes 127.0.0.0/8; yields its port."""
-    sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
-    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    sock.bind(("::ffff:127.0.0.1", 0))
+    sock = listening()
+    port = sock.getsockname()[1]
     server = ChannelServer([sock], handler, clock=TestClock(), temporary=TEMPORARY, limits=limits)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        yield sock.getsockname()[1]
+        yield port
     finally:
         server.stop()
         thread.join(timeout=30)
         assert not thread.is_alive()
+
+
+def listening() -> socket.socket:
+    """A bound socket; the server makes it listen."""
+    sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    sock.bind(("::ffff:127.0.0.1", 0))
+    return sock
 
 
 def connect(port: int, source: str = "127.0.0.2") -> socket.socket:

@@ -7,6 +7,7 @@ an answer proves anything is the flows'.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import socket
 import threading
@@ -102,13 +103,11 @@ class HttpChannel:
                 f"http://[{peer.address.compressed}]:{self._port}{path}",
                 data=body,
                 headers=_HEADERS,
-                timeout=(min(CONNECT_SECONDS, remaining), remaining),
+                timeout=(min(CONNECT_SECONDS, remaining), remaining + 1.0),  # the watchdog is first
                 allow_redirects=False,
                 stream=True,
             ) as response:
                 return self._bounded(peer, response)
-        except requests.ReadTimeout as error:
-            raise _timeout(peer.address) from error
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             if deadline.passed(self._clock):
                 raise _timeout(peer.address) from error
@@ -134,22 +133,28 @@ class _Peer:
         self.address = address
         self.lock = threading.Lock()
         self.used = 0.0
-        self.session = requests.Session()
+        self.session = _Session()
         self.session.trust_env = False
         self.session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
         self.session.mount("http://", _Adapter(self))
-        self._socket: socket.socket | None = None
+        self._sockets: tuple[socket.socket, ...] = ()
 
     def connected(self, sock: socket.socket) -> None:
-        self._socket = sock
+        self._sockets = (sock,)
 
     def cut(self) -> None:
         """End whatever is being read or written; its thread then sees a closed connection."""
-        if self._socket is not None:
-            try:
-                self._socket.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                return  # it was closed in the same moment, which is as good
+        for sock in self._sockets:
+            with contextlib.suppress(OSError):  # closed in the same moment, which is as good
+                sock.shutdown(socket.SHUT_RDWR)
+
+
+class _Session(requests.Session):
+    """Sees no redirects. With allow_redirects=False requests (2.32) still reads a redirect's whole
+    body, without a bound, to prepare the request that it then does not send."""
+
+    def get_redirect_target(self, resp: requests.Response) -> str | None:  # noqa: ARG002
+        return None
 
 
 class _Connection(HTTPConnection):

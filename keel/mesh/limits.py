@@ -30,6 +30,7 @@ class Limits:
     max_body_bytes: int = 256 << 10
     connections: int = 64
     per_source: int = 2
+    waiting: int = 16
     request_seconds: float = 10.0
     answer_seconds: float = 30.0
     idle_seconds: float = 30.0

@@ -6,13 +6,14 @@ Rules:
 (S1) A connection has 10 s to complete a request, its first one counted from the connect, and 30 s
      to take the answer; it may idle 30 s between two. Waitress bounds idleness only.
 (S2) A source has two connections and all together 64. An idle one makes room for a new one;
-     without an idle one the new one is closed.
+     without an idle one the new one waits a second for room and is closed then.
 (S3) A request costs a token of its source's bucket and one of everybody's, before it is looked at.
 (S4) From a temporary address there is `/v1/join` and nothing else.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import IPv6Address, IPv6Network
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from waitress import wasyncore
 from waitress.adjustments import Adjustments
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 JOIN = "/v1/join"
 PATHS = frozenset({"/v1/hello", "/v1/roster", JOIN, "/v1/etcd"})
 MAX_HEADER_BYTES = 8192
+WAITING_SECONDS = 1.0
 _FIRST_INHERITED = 3  # sd_listen_fds(3)
 
 
@@ -50,11 +52,9 @@ class HttpReply:
     body: bytes
 
 
-class Handler(Protocol):
-    """Called in one of the server's threads, several at a time. A KeelError becomes its `http` and
-    {code, summary}; anything else a 500 without details."""
-
-    def __call__(self, path: str, source: IPv6Address, body: bytes) -> HttpReply: ...
+Handler = Callable[[str, IPv6Address, bytes], HttpReply]
+"""From path, source and body to the reply. Called in one of the server's threads, several at a time.
+A KeelError becomes its `http` and {code, summary}; anything else a 500 without details."""
 
 
 class ChannelServer:
@@ -194,10 +194,16 @@ class _Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
         """Close soon, in the loop's own order: after a shutdown the socket polls as ready, also
         when the other side takes nothing."""
         self.will_close = True
-        try:
+        with contextlib.suppress(OSError):  # the other side may have been faster
             self.socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return  # the other side was faster
+
+
+class _Waiting(NamedTuple):
+    """A connection without a place yet."""
+
+    connection: socket.socket
+    address: tuple[Any, ...]
+    since: float
 
 
 class _Listener(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
@@ -217,6 +223,7 @@ class _Listener(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
     ) -> None:
         self.clock = clock
         self.limits = limits
+        self._waiting: list[_Waiting] = []
         super().__init__(
             app,
             shared,
@@ -228,27 +235,43 @@ class _Listener(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         )
 
     def handle_accept(self) -> None:
-        try:
+        with contextlib.suppress(OSError):  # the other side may be gone already
             accepted = self.accept()
-            if accepted is None:
-                return
-            connection, address = accepted
-            self.set_socket_options(connection)
-        except OSError as error:
-            log.debug("accept: %s", error)
-            return
-        if self._make_room(address[0]):
-            self.channel_class(self, connection, address, self.adj, map=self._map)
-        else:
-            log.info("too many connections, closing one from %s", address[0])
-            connection.close()
+            if accepted is not None:
+                connection, address = accepted
+                self.set_socket_options(connection)
+                self._waiting.append(_Waiting(connection, address, self.clock.monotonic()))
+        self._let_in()
 
     def maintenance(self, now: float) -> None:  # noqa: ARG002  # waitress measures wall time
+        """Called before every poll."""
         moment = self.clock.monotonic()
         for channel in self._open_channels():
             if channel.overdue(moment, self.limits):
                 log.info("hanging up on %s: too slow", channel.addr[0])
                 channel.hang_up()
+        self._let_in()
+
+    def close(self) -> None:
+        for one in self._waiting:
+            one.connection.close()
+        self._waiting.clear()
+        super().close()
+
+    def _let_in(self) -> None:
+        """Give those that wait their place, or close them: a client that asks again at once may be
+        here before the end of its last connection was noticed."""
+        moment = self.clock.monotonic()
+        still: list[_Waiting] = []
+        for one in self._waiting:
+            if self._make_room(one.address[0]):
+                self.channel_class(self, one.connection, one.address, self.adj, map=self._map)
+            elif len(still) < self.limits.waiting and moment - one.since < WAITING_SECONDS:
+                still.append(one)
+            else:
+                log.info("too many connections, closing one from %s", one.address[0])
+                one.connection.close()
+        self._waiting = still
 
     def _make_room(self, source: str) -> bool:
         """Whether one more from this source fits, after an idle one gave way if need be."""

@@ -35,7 +35,7 @@ def test_a_refusal_travels_and_becomes_the_askers_error() -> None:
     [
         pytest.param({"rule": "A rule"}, id="rule not in kebab case"),
         pytest.param({"text": "x" * 601}, id="long"),
-        pytest.param({"text": "caf\u00e9"}, id="not ASCII"),
+        pytest.param({"text": "\u00fcber"}, id="not ASCII"),
         pytest.param({"remedy": "\x1b[2J"}, id="terminal control"),
         pytest.param({"details": {"k": "a\nb"}}, id="line break"),
         pytest.param({"details": {f"k{n}": "v" for n in range(9)}}, id="nine details"),
@@ -49,13 +49,13 @@ def test_a_refusal_that_a_terminal_should_not_see_is_refused(changes: dict[str, 
 def test_a_rejection_is_cleaned_on_its_way_out() -> None:
     rejection = Rejection(
         rule="a-rule",
-        text="\x1bcaf\u00e9" + "x" * 700,
+        text="\x1b\u00fcber" + "x" * 700,
         remedy="do",
         proven=True,
         details={"\n": "y"},
     )
     refusal = rejection.refusal()
-    assert refusal.text.startswith("?caf?xxx")
+    assert refusal.text.startswith("??berxxx")
     assert refusal.text.endswith("x...")
     assert refusal.details == {"?": "y"}
     assert rejection.as_error().rule == "a-rule"
