@@ -330,6 +330,10 @@ class EtcdApi(Protocol):
 
     def probe_peer_port(self, *, timeout_seconds: float = 20.0) -> EtcdProbe: ...
 
+    def had_leader(self, *, timeout_seconds: float = 20.0) -> bool:
+        """Whether this etcd ever saw a leader, asked on the peer port: the client port is silent
+        until the first one."""
+
 
 EtcdAt = Callable[[IPv6Address], EtcdApi]
 """The gateway of the member with that overlay address; ::1 is this node's own."""
@@ -368,6 +372,9 @@ class EtcdOverlay(Protocol):
 
     def set_data_aside(self, label: str) -> Path | None:
         """Move data and marker beside themselves, never deleting; where to, None when absent."""
+
+    def address_usable(self, address: IPv6Address) -> bool:
+        """Whether a socket can be bound to it now (present, and no longer tentative)."""
 
     def stray(self) -> StrayMember: ...
 

@@ -234,6 +234,11 @@ def check_holder(
     return statement
 
 
+def read_record(raw: bytes, roots: Sequence[x509.Certificate]) -> ClusterRecord:
+    """A record that was taken before, from this node's own disk: only 1 and 2 of check_record."""
+    return _by_root(ClusterRecord, KIND_CLUSTER, raw, roots)[0]
+
+
 def check_record(raw: bytes, context: RecordContext, now: datetime) -> CheckedRecord:
     """May this node act on the record (E10)? In order:
     1 record-malformed, 2 record-signature (by a root that is pinned here), 3 record-other-mesh,

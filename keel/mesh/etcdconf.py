@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from ipaddress import IPv6Address, IPv6Network
 
-from keel.mesh.etcdids import METRICS_PORT, client_url, member_name, peer_url
+from keel.mesh.etcdids import METRICS_PORT, address_of_url, client_url, member_name, peer_url
 from keel.mesh.etcdmsg import RecordState
 from keel.types import LOCALHOST
 
@@ -29,6 +29,7 @@ TRUST_FILE = "trust.pem"
 CRL_FILE = "crl.der"
 
 _STATE = "ETCD_INITIAL_CLUSTER_STATE"
+_OWN_URL = "ETCD_INITIAL_ADVERTISE_PEER_URLS"
 
 PROXY_VARIABLES = tuple(
     name
@@ -80,6 +81,15 @@ def state_of_env(env: bytes) -> RecordState | None:
     return None
 
 
+def address_of_env(env: bytes) -> IPv6Address | None:
+    """Whose etcd.env it is; None when it does not say."""
+    for line in env.decode(errors="replace").splitlines():
+        name, _, value = line.partition("=")
+        if name == _OWN_URL:
+            return address_of_url(value)
+    return None
+
+
 def render_drop_in(prefix: IPv6Network) -> bytes:
     """etcd.service.d/50-keel.conf; `prefix` is the mesh's /64."""
     text = _DROP_IN.replace("@PREFIX@", prefix.compressed)
@@ -94,7 +104,7 @@ def _identity(settings: EtcdSettings) -> dict[str, str]:
         "ETCD_LISTEN_PEER_URLS": peer_url(settings.address),
         "ETCD_LISTEN_CLIENT_URLS": f"{own},{client_url(LOCALHOST)}",
         "ETCD_LISTEN_METRICS_URLS": f"http://[{LOCALHOST}]:{METRICS_PORT}",
-        "ETCD_INITIAL_ADVERTISE_PEER_URLS": peer_url(settings.address),
+        _OWN_URL: peer_url(settings.address),
         "ETCD_ADVERTISE_CLIENT_URLS": own,
         "ETCD_INITIAL_CLUSTER": ",".join(
             f"{member_name(member)}={peer_url(member)}" for member in sorted(settings.members)

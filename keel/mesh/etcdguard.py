@@ -1,57 +1,194 @@
 """May etcd start? The guard's pure judgement, made before every start (ExecStartPre).
 
-Pure: what the machine and the peers say comes in as a view, an Allowed comes out, or Refused by a
-rule of its own with its remedy. keel.system.etcd observes and writes; keel.cli.guard runs it.
+Pure: what the machine and the peers say comes in as a view; Allowed comes out, or Refused by a
+rule of its own with its remedy. keel.mesh.etcdstart observes and writes.
 (G1) keel never starts etcd over data that is not its own (E16).
-(G2) `new` only over absent or empty data and while no member answers with a leader.
-(G3) Over an empty or missing directory never once the cluster was formed.
+(G2) `new` only over absent or empty data and while no member ever saw a leader.
+(G3) Over an empty or missing directory never once the cluster was formed: two of three wiped and
+     started again would be a healthy empty cluster.
 (G4) The marker is durable before the first start.
-(G5) What is laid is what the record and the state directory say.
+(G5) What is laid is what the record and the state directory say; a late CRL stops nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from ipaddress import IPv6Address
 
+from cryptography import x509
+
+from keel.errors import PkiRejected, Refused
+from keel.mesh.etcdchain import check_credential
+from keel.mesh.etcdcrl import read_crl
 from keel.mesh.etcdmsg import ClusterRecord, RecordState
-from keel.mesh.etcdstate import Cluster, Marker
+from keel.mesh.etcdpki import parse_credential
+from keel.mesh.etcdprofile import Kind
+from keel.mesh.etcdstate import Cluster, Marker, Stage, marker_for, matches
+from keel.mesh.etcdtrust import fingerprints, parse_bundle
 from keel.ports import DataState
-from keel.types import Fingerprint
+from keel.types import Fingerprint, Secret
+
+APPLY = "run `keel spec apply`; etcd is started again by itself"
+REPLACE = "run `keel mesh etcd recover --replace`: it brings this member back with new data"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Laid:
+    """What stands under /etc/etcd/keel; None where there is nothing."""
+
+    trust: bytes | None
+    crl: bytes | None
+    member: Secret | None
+    state: RecordState | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartView:
-    """All that the judgement hangs on.
-
-    `laid_problem`: what is wrong with the laid trust, CRL or chain, as (rule, text), found by
-    check_laid. `leaders`: members of the record that answered with a leader. `lived_elsewhere`:
-    the highest own `lived` that a peer holds; None when nobody said.
-    """
+    """All that the judgement hangs on. `pinned`: the roots of the state directory's trust.pem;
+    `record`: of the cluster's formation. `leaders`: members whose etcd ever saw a leader (asked
+    when asks_for_leaders); `lived_elsewhere`: the highest own `lived` that a peer holds, None when
+    nobody said (asked when asks_for_lived)."""
 
     address: IPv6Address
     address_present: bool
     cluster: Cluster
     record: ClusterRecord | None
-    laid_state: RecordState | None
-    loaded: tuple[Fingerprint, ...]
-    laid_problem: tuple[str, str] | None
+    pinned: frozenset[Fingerprint]
+    laid: Laid
     data: DataState
     marker: Marker | None
-    leaders: tuple[IPv6Address, ...]
-    lived: int
-    lived_elsewhere: int | None
+    leaders: tuple[IPv6Address, ...] = ()
+    lived: int = 0
+    lived_elsewhere: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
-    """Start with this state; write the marker first when there is one here."""
+    """Start in this state; write the marker first when there is one here. `loaded`: the roots that
+    this start loads."""
 
     state: RecordState
     marker: Marker | None
+    loaded: frozenset[Fingerprint]
     why: str
 
 
-def judge_start(view: StartView) -> Allowed:
+def asks_for_leaders(view: StartView) -> bool:
+    """A birth over no data: the members have to be asked first (G2)."""
+    return (
+        view.cluster.stage is Stage.STARTING
+        and view.data is not DataState.PRESENT
+        and view.record is not None
+        and view.record.state is RecordState.NEW
+    )
+
+
+def asks_for_lived(view: StartView) -> bool:
+    """There is data, and it may be an old copy: the peers have to be asked first."""
+    return view.data is DataState.PRESENT
+
+
+def judge_start(view: StartView, now: datetime) -> Allowed:
     """Whether and how etcd may start now; Refused by the first rule that says no."""
-    raise NotImplementedError
+    if view.cluster.stage is Stage.IDLE:
+        raise Refused(
+            "start-no-cluster",
+            "this node is in no cluster, so keel starts no etcd here",
+            "nothing, unless etcd is wanted beside keel: it needs a unit of its own then",
+        )
+    if not view.address_present:
+        raise Refused(
+            "start-no-address",
+            f"{view.address} is not on this machine",
+            "run `keel mesh up` and see what it says; etcd is started again by itself",
+        )
+    loaded = frozenset(fingerprints(_check_laid(view, now)))
+    if view.lived_elsewhere is not None and view.lived_elsewhere > view.lived:
+        raise Refused(
+            "start-restored",
+            "peers remember a later state of this disk: it was restored or copied",
+            REPLACE,
+        )
+    if view.data is DataState.PRESENT:
+        return _over_data(view, loaded)
+    return _over_nothing(view, loaded)
+
+
+def _over_data(view: StartView, loaded: frozenset[Fingerprint]) -> Allowed:
+    if view.marker is None:
+        raise Refused(
+            "start-data-unmarked",
+            "there is etcd data here that keel did not begin",
+            "move /var/lib/keel-etcd/data away; then `keel mesh etcd recover --replace`",
+        )
+    if not matches(view.marker, view.cluster):
+        raise Refused(
+            "start-data-foreign",
+            f"the etcd data here belongs to formation {view.marker.formation},"
+            f" attempt {view.marker.attempt}",
+            "run `keel mesh etcd tend`; it moves data of a formation that was given up aside",
+        )
+    return Allowed(
+        state=RecordState.EXISTING,  # etcd does not look at it when it has data
+        marker=None,
+        loaded=loaded,
+        why="its own data of this formation",
+    )
+
+
+def _over_nothing(view: StartView, loaded: frozenset[Fingerprint]) -> Allowed:
+    record = view.record
+    if view.cluster.stage is Stage.FORMED:
+        raise Refused("start-data-missing", "the cluster was formed, and its data is gone", REPLACE)
+    if record is None:
+        raise Refused(
+            "start-no-record",
+            "there is no cluster record of this formation",
+            "run `keel mesh etcd tend`; the holder signs it again",
+        )
+    if view.laid.state is not record.state:
+        raise Refused("start-env-stale", "etcd.env is not of the newest cluster record", APPLY)
+    if record.state is RecordState.NEW and view.leaders:
+        raise Refused(
+            "start-cluster-exists",
+            "the cluster was born already, as "
+            + ", ".join(one.compressed for one in view.leaders)
+            + " says",
+            "nothing: the holder's timer signs the record to join it; `keel mesh etcd tend` there",
+        )
+    wanted = marker_for(view.cluster)
+    return Allowed(
+        state=record.state,
+        marker=None if matches(view.marker, view.cluster) else wanted,
+        loaded=loaded,
+        why="a birth" if record.state is RecordState.NEW else "a new member of the cluster",
+    )
+
+
+def _check_laid(view: StartView, now: datetime) -> tuple[x509.Certificate, ...]:
+    laid = view.laid
+    if laid.trust is None or laid.crl is None or laid.member is None:
+        raise Refused("start-not-laid", "files under /etc/etcd/keel are missing", APPLY)
+    try:
+        roots = parse_bundle(laid.trust)
+    except PkiRejected as error:
+        raise Refused("start-trust", f"trust.pem: {error.summary()}", APPLY) from error
+    named = frozenset(fingerprints(roots))
+    if named != view.pinned or (view.record is not None and view.record.root not in named):
+        raise Refused("start-trust-differs", "trust.pem has other roots than keel pinned", APPLY)
+    try:
+        read_crl(laid.crl, roots)
+    except PkiRejected as error:
+        # etcd itself would start and refuse every handshake
+        raise Refused("start-crl", f"crl.der: {error.summary()}", APPLY) from error
+    try:
+        credential = parse_credential(laid.member)
+        check_credential(credential, roots, kind=Kind.MEMBER, now=now, address=view.address)
+    except PkiRejected as error:
+        raise Refused(
+            "start-chain",
+            f"member.pem: {error.summary()}",
+            "run `keel mesh etcd tend`, which renews it; a wrong clock looks like this as well",
+        ) from error
+    return roots

@@ -12,15 +12,17 @@ from datetime import datetime
 from enum import StrEnum
 from ipaddress import IPv6Address
 
+from keel.errors import Refused
 from keel.mesh.etcdmsg import ClusterRecord
-from keel.mesh.etcdstate import Cluster, Marker
-from keel.outcome import Plan
+from keel.mesh.etcdstate import Cluster, Marker, Stage, matches
+from keel.outcome import Plan, Step, Waiting
 from keel.ports import DataState, StrayMember
 from keel.types import EtcdClusterId
 
 
 class Action(StrEnum):
-    """The steps of a member's Plan; each is idempotent."""
+    """The steps of a member's Plan; each is idempotent. A step that has to come before another
+    stands before it, and a Plan is made anew after every step."""
 
     REMOVE_STRAY = "remove-stray"
     ISSUE_LEAF = "issue-leaf"
@@ -76,4 +78,123 @@ class MemberView:
 
 def decide(view: MemberView, now: datetime) -> Plan:
     """The ordered steps to a running member, and what it waits for; Refused by rule."""
-    raise NotImplementedError
+    if view.cluster.stage is Stage.IDLE:
+        issue = view.has_grant and not view.has_leaf
+        return Plan(steps=(_step(Action.ISSUE_LEAF, "a grant came"),) if issue else ())
+    steps = [*_own_ground(view), *_installed(view)]
+    waiting = _waits(view, now)
+    if waiting is not None and not view.unit.active:
+        return Plan(steps=tuple(steps), waiting=(waiting,))
+    if not (view.unit.active and view.unit.enabled and view.unit.ours):
+        steps.append(_step(Action.START_ETCD, "it does not run as keel's yet"))
+    if view.running is None:
+        return Plan(steps=tuple(steps), waiting=(_quorum(view),))
+    if view.running.cluster_id != view.cluster.cluster_id:
+        raise Refused(
+            "etcd-other-cluster",
+            "the etcd that runs here is in another cluster than the record names",
+            "stop it with `systemctl stop etcd`, then look at `keel mesh etcd status`",
+        )
+    if view.cluster.stage is Stage.FORMED:
+        return Plan(steps=tuple(steps))
+    if not view.running.has_leader:
+        return Plan(steps=tuple(steps), waiting=(_quorum(view),))
+    steps.append(_step(Action.MARK_FORMED, "etcd answered with the computed ID and a leader"))
+    return Plan(steps=tuple(steps))
+
+
+def _own_ground(view: MemberView) -> list[Step]:
+    """Data: nothing is started over what is not its own (E16)."""
+    if matches(view.marker, view.cluster) and view.data is DataState.PRESENT:
+        return []
+    if view.data is DataState.PRESENT:
+        if not _was_ours(view.marker, view.cluster):
+            raise Refused(
+                "etcd-data-foreign",
+                "there is etcd data in /var/lib/keel-etcd that is not of this formation",
+                "move it away by hand if it is not needed, then run `keel spec apply`",
+            )
+        return [_step(Action.SET_DATA_ASIDE, "it belongs to an attempt that was given up")]
+    if view.cluster.stage is Stage.FORMED:
+        raise Refused(
+            "etcd-data-missing",
+            "the cluster was formed, and this member's data is gone",
+            "run `keel mesh etcd recover --replace`: it brings this member back with new data",
+        )
+    if view.stray is StrayMember.FOREIGN:
+        raise Refused(
+            "etcd-stray-foreign",
+            "/var/lib/etcd/default has a member that keel did not make",
+            "move it away by hand if it is not needed, then run `keel spec apply`",
+        )
+    if view.stray is StrayMember.MARKED:
+        return [_step(Action.REMOVE_STRAY, "etcd-server started it by itself; it is empty")]
+    return []
+
+
+def _was_ours(marker: Marker | None, cluster: Cluster) -> bool:
+    """An earlier attempt of keel's: a formation that was given up, or this one before."""
+    if marker is None or cluster.stage is Stage.FORMED:
+        return False
+    if marker.formation in cluster.given_up:
+        return True
+    return marker.formation == cluster.formation and marker.attempt < cluster.attempt
+
+
+def _installed(view: MemberView) -> list[Step]:
+    found: list[Step] = []
+    if not view.has_leaf:
+        found.append(_step(Action.ISSUE_LEAF, "etcd needs a certificate of its own"))
+    if not view.spec_enabled:
+        found.append(_step(Action.ENABLE_SPEC, "this node is in the cluster"))
+    if not view.drop_in_current:
+        found.append(_step(Action.WRITE_DROP_IN, "the unit does not run with keel's settings"))
+    if not view.files_current or not view.has_leaf:
+        found.append(_step(Action.LAY_FILES, "what is laid differs from what keel knows"))
+    return found
+
+
+def _waits(view: MemberView, now: datetime) -> Waiting | None:
+    """What has to happen before etcd may start for the first time, or again."""
+    reasons = (
+        (not view.has_grant, "the holder", "it has not granted this node's certificate yet"),
+        (not view.capable, "the package keel-overlay-etcd", "etcd is not installed here"),
+        (not view.confirmed, "the inviter", "it has not answered the confirmation yet"),
+        (view.window_open, "`keel network confirm`", "a change to the network waits"),
+        (view.clock_off, "the clock", "it differs from most members'"),
+        (view.record is None, "the holder", "there is no cluster record of this formation"),
+    )
+    return next(
+        (
+            Waiting(what="the start of etcd", waiting_for=whom, why=why, since=now)
+            for holds, whom, why in reasons
+            if holds
+        ),
+        None,
+    )
+
+
+def _quorum(view: MemberView) -> Waiting:
+    others = view.record.members if view.record is not None else ()
+    names = ", ".join(one.compressed for one in others if one != view.address)
+    return Waiting(
+        what="the cluster's leader",
+        waiting_for=names or "the other members",
+        why="etcd serves once most of its members run",
+    )
+
+
+def _step(action: Action, why: str) -> Step:
+    return Step(action=action.value, subject=_SUBJECTS[action], why=why)
+
+
+_SUBJECTS = {
+    Action.REMOVE_STRAY: "/var/lib/etcd/default",
+    Action.ISSUE_LEAF: "/var/lib/keel/etcd/leaf",
+    Action.ENABLE_SPEC: "overlays.etcd",
+    Action.SET_DATA_ASIDE: "/var/lib/keel-etcd/data",
+    Action.WRITE_DROP_IN: "etcd.service.d/50-keel.conf",
+    Action.LAY_FILES: "/etc/etcd/keel",
+    Action.START_ETCD: "etcd.service",
+    Action.MARK_FORMED: "cluster.json",
+}

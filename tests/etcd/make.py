@@ -27,8 +27,11 @@ from keel.mesh.etcdmsg import (
     new_record,
     seal_by_root,
 )
+from keel.mesh.etcdpki import encode_credential
+from keel.mesh.etcdstate import Cluster, Stage
+from keel.mesh.etcdtrust import encode_bundle
 from keel.mesh.keys import SigningPair, signing_pair
-from keel.types import FormationId, MeshId, Nonce, Secret, SigningKey
+from keel.types import FormationId, MeshId, Nonce, RecordHash, Secret, SigningKey
 from tests.pki import make as pki
 from tests.pki.make import MESH, NOW
 
@@ -160,3 +163,30 @@ def resigned(raw: bytes, by: SigningPair) -> bytes:
     old = wire.decode(raw, max_bytes=1 << 16)
     bare = replace(old, signatures=())
     return wire.encode(wire.with_signature(bare, by.public, keys.sign(by, wire.message(bare))))
+
+
+def cluster(stage: Stage = Stage.STARTING, *, attempt: int = 1) -> Cluster:
+    """cluster.json of a member of the formation `abc`."""
+    if stage is Stage.IDLE:
+        return Cluster()
+    of = formation()
+    return Cluster(
+        stage=stage,
+        formation=of.formation,
+        nonce=of.nonce,
+        attempt=attempt,
+        record=RecordHash("0" * 64),
+        epoch=1,
+        cluster_id=of.cluster_id,
+    )
+
+
+@cache
+def credential(name: str = "c") -> Secret:
+    """member.pem of a member."""
+    return encode_credential(pki.member(intermediate(address=address(name)), address=address(name)))
+
+
+@cache
+def bundle(by: Authority | None = None) -> bytes:
+    return encode_bundle([(by or root()).certificate])

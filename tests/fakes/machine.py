@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address
 from pathlib import Path
 
 from keel.errors import ProcFailed, Refused
@@ -247,6 +248,7 @@ class FakeOverlay:
         self._files = files
         self._units = units
         self.masked = False
+        self.unusable: set[IPv6Address] = set()
 
     def lay(self, files: Mapping[str, Secret]) -> tuple[str, ...]:
         laid = self._paths.laid
@@ -288,6 +290,9 @@ class FakeOverlay:
             return DataState.ABSENT
         present = self._files.names(self._paths.etcd_data)
         return DataState.PRESENT if present else DataState.EMPTY
+
+    def address_usable(self, address: IPv6Address) -> bool:
+        return address not in self.unusable
 
     def set_data_aside(self, label: str) -> Path | None:
         moved = None

@@ -1,0 +1,235 @@
+"""A member's own Plan, rebuilt from every interrupted state."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from keel.errors import Refused
+from keel.mesh.etcdplan import Action, MemberView, Running, Unit, decide
+from keel.mesh.etcdstate import Marker, Stage, mark_formed
+from keel.ports import DataState, StrayMember
+from keel.types import EtcdClusterId
+from tests.etcd import make
+from tests.etcd.make import F1, F2
+from tests.pki.make import NOW
+
+OFF = Unit(active=False, enabled=False, masked=False, ours=False)
+ON = Unit(active=True, enabled=True, masked=False, ours=True)
+CLUSTER_ID = make.formation().cluster_id
+MINE = Marker(formation=F1, attempt=1)
+
+FRESH = MemberView(
+    address=make.address("c"),
+    capable=True,
+    confirmed=True,
+    window_open=False,
+    clock_off=False,
+    cluster=make.cluster(),
+    record=make.record(),
+    has_grant=True,
+    has_leaf=False,
+    spec_enabled=False,
+    stray=StrayMember.MARKED,
+    data=DataState.ABSENT,
+    marker=None,
+    files_current=False,
+    drop_in_current=False,
+    unit=OFF,
+    running=None,
+)
+STARTED = replace(
+    FRESH,
+    has_leaf=True,
+    spec_enabled=True,
+    stray=StrayMember.NONE,
+    data=DataState.PRESENT,
+    marker=MINE,
+    files_current=True,
+    drop_in_current=True,
+    unit=ON,
+)
+ELECTED = replace(STARTED, running=Running(cluster_id=CLUSTER_ID, has_leader=True))
+FORMED = replace(ELECTED, cluster=make.cluster(Stage.FORMED))
+IDLE = replace(FRESH, cluster=make.cluster(Stage.IDLE))
+
+
+def actions(view: MemberView) -> list[str]:
+    return [step.action for step in decide(view, NOW).steps]
+
+
+def waits_for(view: MemberView) -> list[str]:
+    return [one.waiting_for for one in decide(view, NOW).waiting]
+
+
+def test_from_a_taken_record_to_a_started_etcd() -> None:
+    plan = decide(FRESH, NOW)
+    assert [step.action for step in plan.steps] == [
+        "remove-stray",
+        "issue-leaf",
+        "enable-spec",
+        "write-drop-in",
+        "lay-files",
+        "start-etcd",
+    ]
+    assert all(step.subject and step.why for step in plan.steps)
+    assert plan.waiting[0].waiting_for == f"{make.address('a')}, {make.address('b')}"
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (replace(IDLE, has_grant=False), []),
+        (IDLE, ["issue-leaf"]),
+        (replace(IDLE, has_leaf=True), []),
+        (STARTED, []),
+        (replace(STARTED, running=Running(cluster_id=CLUSTER_ID, has_leader=False)), []),
+        (ELECTED, ["mark-formed"]),
+        (FORMED, []),
+        (replace(FORMED, files_current=False), ["lay-files"]),
+        (replace(FORMED, unit=OFF, running=None), ["start-etcd"]),
+        (replace(FORMED, unit=replace(ON, ours=False)), ["start-etcd"]),
+        (replace(FORMED, unit=replace(ON, enabled=False, masked=True)), ["start-etcd"]),
+        (replace(FORMED, stray=StrayMember.FOREIGN), []),
+        (replace(STARTED, unit=OFF, data=DataState.EMPTY), ["start-etcd"]),
+    ],
+    ids=[
+        "idle", "granted", "granted and issued", "started", "no leader yet", "a leader", "formed",
+        "renewed", "stopped", "running without our drop-in", "masked", "a stray after the birth",
+        "killed between marker and start",
+    ],
+)  # fmt: skip
+def test_the_steps_that_are_left(view: MemberView, expected: list[str]) -> None:
+    assert actions(view) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "whom"),
+    [
+        ({"has_grant": False}, "the holder"),
+        ({"capable": False}, "the package keel-overlay-etcd"),
+        ({"confirmed": False}, "the inviter"),
+        ({"window_open": True}, "`keel network confirm`"),
+        ({"clock_off": True}, "the clock"),
+        ({"record": None}, "the holder"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_start_waits_and_says_for_whom(change: dict[str, object], whom: str) -> None:
+    view = replace(FRESH, **change)  # type: ignore[arg-type]
+    assert Action.START_ETCD not in actions(view)
+    assert waits_for(view) == [whom]
+
+
+def test_what_runs_is_not_stopped_by_a_wait() -> None:
+    assert actions(replace(FORMED, window_open=True)) == []
+    assert waits_for(replace(FORMED, window_open=True)) == []
+
+
+def test_a_quorum_is_waited_for_by_the_names_that_are_known() -> None:
+    assert waits_for(STARTED) == [f"{make.address('a')}, {make.address('b')}"]
+    assert waits_for(replace(STARTED, record=None)) == ["the other members"]
+
+
+@pytest.mark.parametrize(
+    "marker",
+    [Marker(formation=F2, attempt=1), Marker(formation=F1, attempt=1)],
+    ids=["of a formation that was given up", "of this one's earlier attempt"],
+)
+def test_data_of_an_earlier_attempt_is_set_aside(marker: Marker) -> None:
+    cluster = replace(make.cluster(attempt=2), given_up=(F2,))
+    assert actions(replace(STARTED, cluster=cluster, marker=marker, unit=OFF))[:1] == [
+        "set-data-aside"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("view", "rule"),
+    [
+        (replace(STARTED, marker=None), "etcd-data-foreign"),
+        (replace(STARTED, marker=Marker(formation=F2, attempt=1)), "etcd-data-foreign"),
+        (replace(STARTED, marker=Marker(formation=F1, attempt=2)), "etcd-data-foreign"),
+        (replace(FORMED, marker=Marker(formation=F1, attempt=0)), "etcd-data-foreign"),
+        (replace(FORMED, data=DataState.ABSENT), "etcd-data-missing"),
+        (replace(FORMED, data=DataState.EMPTY), "etcd-data-missing"),
+        (replace(FRESH, stray=StrayMember.FOREIGN), "etcd-stray-foreign"),
+        (
+            replace(ELECTED, running=Running(cluster_id=EtcdClusterId(1), has_leader=True)),
+            "etcd-other-cluster",
+        ),
+    ],
+    ids=[
+        "unmarked", "another formation's", "a later attempt's", "formed, an earlier attempt's",
+        "formed, no data", "formed, empty", "somebody's stray", "another cluster answers",
+    ],
+)  # fmt: skip
+def test_a_plan_is_refused_by_its_own_rule(view: MemberView, rule: str) -> None:
+    with pytest.raises(Refused) as caught:
+        decide(view, NOW)
+    assert caught.value.rule == rule
+    assert caught.value.remedy()
+
+
+# every step, executed on the view as the orchestrator would on the machine
+
+
+def _started(view: MemberView) -> MemberView:
+    return replace(view, unit=ON, data=DataState.PRESENT, marker=MINE)
+
+
+def _formed(view: MemberView) -> MemberView:
+    return replace(view, cluster=mark_formed(view.cluster), files_current=False)
+
+
+EFFECTS: dict[str, Callable[[MemberView], MemberView]] = {
+    Action.REMOVE_STRAY: lambda view: replace(view, stray=StrayMember.NONE),
+    Action.ISSUE_LEAF: lambda view: replace(view, has_leaf=True, files_current=False),
+    Action.ENABLE_SPEC: lambda view: replace(view, spec_enabled=True),
+    Action.SET_DATA_ASIDE: lambda view: replace(view, data=DataState.ABSENT, marker=None),
+    Action.WRITE_DROP_IN: lambda view: replace(view, drop_in_current=True),
+    Action.LAY_FILES: lambda view: replace(view, files_current=True),
+    Action.START_ETCD: _started,
+    Action.MARK_FORMED: _formed,
+}
+
+
+def settled(view: MemberView) -> MemberView:
+    """One step, look again; the others elect a leader as soon as this one runs."""
+    for _ in range(20):
+        steps = decide(view, NOW).steps
+        if not steps and view.running is not None:
+            return view
+        if steps:
+            view = EFFECTS[steps[0].action](view)
+        if view.unit.active:
+            view = replace(view, running=Running(cluster_id=CLUSTER_ID, has_leader=True))
+    raise AssertionError("it never settles")
+
+
+INTERRUPTED = [
+    dict(zip(("has_leaf", "spec_enabled", "drop_in_current", "files_current"), bits, strict=True))
+    for bits in itertools.product((False, True), repeat=4)
+]
+
+
+@pytest.mark.parametrize("stray", [StrayMember.NONE, StrayMember.MARKED])
+@pytest.mark.parametrize(
+    "bits", INTERRUPTED, ids=lambda bits: "".join("01"[v] for v in bits.values())
+)
+def test_every_interrupted_start_ends_formed(bits: dict[str, bool], stray: StrayMember) -> None:
+    end = settled(replace(FRESH, stray=stray, **bits))  # type: ignore[arg-type]
+    assert end == replace(FORMED, cluster=mark_formed(FRESH.cluster))
+
+
+def test_an_attempt_that_was_given_up_ends_formed_as_well() -> None:
+    cluster = replace(make.cluster(), given_up=(F2,))
+    view = replace(STARTED, unit=OFF, cluster=cluster, marker=Marker(formation=F2, attempt=1))
+    assert settled(view).cluster.stage is Stage.FORMED
+
+
+def test_an_idle_member_never_starts_anything() -> None:
+    for unit, data in itertools.product((ON, OFF), DataState):
+        assert actions(replace(IDLE, has_leaf=True, unit=unit, data=data)) == []
