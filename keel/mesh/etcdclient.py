@@ -96,9 +96,7 @@ class GatewayClient:
 
     def add_learner(self, peer_url: str, *, timeout_seconds: float = 20.0) -> EtcdMember:
         wish = {"peerURLs": [peer_url], "isLearner": True}
-        added = _member(
-            _object(self._post("cluster/member/add", wish, timeout_seconds), "member")
-        )
+        added = _member(_object(self._post("cluster/member/add", wish, timeout_seconds), "member"))
         if not added.learner:
             raise Internal(f"etcd added {peer_url} as a voter instead of a learner")
         return added

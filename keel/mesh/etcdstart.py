@@ -1,0 +1,158 @@
+"""The guard that runs before every start of etcd: observe, judge, write (ExecStartPre).
+
+Owns the order of its writes: the marker is durable before etcd's first start (G4), and what the
+start loads is told in etcd-loaded.json. Decides nothing itself: keel.mesh.etcdguard does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from ipaddress import IPv6Address
+from typing import Protocol
+
+from cryptography import x509
+
+from keel import codec
+from keel.errors import PkiRejected, Refused, StateCorrupt
+from keel.mesh.etcdcheck import read_record
+from keel.mesh.etcdconf import (
+    CRL_FILE,
+    ENV_FILE,
+    MEMBER_FILE,
+    TRUST_FILE,
+    address_of_env,
+    state_of_env,
+)
+from keel.mesh.etcdguard import (
+    Allowed,
+    Laid,
+    StartView,
+    asks_for_leaders,
+    asks_for_lived,
+    judge_start,
+)
+from keel.mesh.etcdmsg import ClusterRecord
+from keel.mesh.etcdstate import Cluster, Lived, Marker, read_state
+from keel.mesh.etcdtrust import fingerprints, parse_bundle
+from keel.ports import Deadline, Host
+from keel.types import Fingerprint
+
+ADDRESS_SECONDS = 60.0
+POLL_SECONDS = 0.25
+
+
+class Questions(Protocol):
+    """What has to be asked of the other members before a start."""
+
+    def leaders(self, members: Sequence[IPv6Address]) -> tuple[IPv6Address, ...]:
+        """Which of these (this node left out) have an etcd that ever saw a leader."""
+
+    def highest_lived(self) -> int | None:
+        """The highest `lived` of this node that a peer holds, asked for up to 60 s; None when
+        nobody said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """/run/keel/etcd-loaded.json: which roots the running etcd loaded, and in which life."""
+
+    roots: tuple[Fingerprint, ...]
+    invocation: str
+    boot: str
+    time: datetime
+
+
+def guard(host: Host, questions: Questions, *, invocation: str, boot: str) -> Allowed:
+    """Let etcd start, or raise Refused. Waits up to a minute for the address; run again after a
+    kill anywhere it comes to the same end."""
+    view = _observe(host)
+    _wait_for_address(host, view.address)
+    view = replace(view, address_present=host.overlay.address_usable(view.address))
+    if view.record is not None and asks_for_leaders(view):
+        others = [one for one in view.record.members if one != view.address]
+        view = replace(view, leaders=questions.leaders(others))
+    if asks_for_lived(view):
+        view = replace(view, lived_elsewhere=questions.highest_lived())
+    allowed = judge_start(view, host.clock.now())
+    if allowed.marker is not None:
+        host.files.make_dir(host.paths.etcd_marker.parent, mode=0o700, owner="etcd")
+        host.files.write(host.paths.etcd_marker, codec.dumps(allowed.marker))
+    loaded = Loaded(
+        roots=tuple(sorted(allowed.loaded)),
+        invocation=invocation,
+        boot=boot,
+        time=host.clock.now(),
+    )
+    host.files.make_dir(host.paths.run, mode=0o755)
+    host.files.write(host.paths.etcd_loaded, codec.dumps(loaded))
+    return allowed
+
+
+def _wait_for_address(host: Host, address: IPv6Address) -> None:
+    deadline = Deadline.after(host.clock, ADDRESS_SECONDS)
+    while not host.overlay.address_usable(address) and not deadline.passed(host.clock):
+        host.clock.sleep(POLL_SECONDS)
+
+
+def _observe(host: Host) -> StartView:
+    """All but what the peers say. An etcd.env that names no address is as good as none."""
+    files, paths = host.files, host.paths
+    env = host.overlay.laid(ENV_FILE)
+    address = address_of_env(env.reveal()) if env is not None else None
+    if env is None or address is None:
+        raise Refused(
+            "start-not-laid",
+            "there is no etcd.env of keel's under /etc/etcd/keel",
+            "run `keel spec apply`; etcd is started again by itself",
+        )
+    cluster = read_state(Cluster, paths.etcd_cluster, files.read(paths.etcd_cluster))
+    cluster = cluster or Cluster()
+    lived = read_state(Lived, paths.lived, files.read(paths.lived)) or Lived()
+    trust, crl = host.overlay.laid(TRUST_FILE), host.overlay.laid(CRL_FILE)
+    roots = _pinned(host)
+    return StartView(
+        address=address,
+        address_present=False,
+        cluster=cluster,
+        record=_record(host, cluster, roots),
+        pinned=frozenset(fingerprints(roots)),
+        laid=Laid(
+            trust=None if trust is None else trust.reveal(),
+            crl=None if crl is None else crl.reveal(),
+            member=host.overlay.laid(MEMBER_FILE),
+            state=state_of_env(env.reveal()),
+        ),
+        data=host.overlay.data_state(),
+        marker=read_state(Marker, paths.etcd_marker, files.read(paths.etcd_marker)),
+        lived=lived.counter,
+    )
+
+
+def _pinned(host: Host) -> tuple[x509.Certificate, ...]:
+    raw = host.files.read(host.paths.etcd_trust)
+    if raw is None:
+        raise Refused(
+            "start-no-trust",
+            "this node holds no root of a cluster's",
+            "run `keel mesh etcd tend`; the holder grants this node its certificate",
+        )
+    try:
+        return parse_bundle(raw)
+    except PkiRejected as error:
+        raise StateCorrupt(host.paths.etcd_trust, error.summary()) from error
+
+
+def _record(
+    host: Host, cluster: Cluster, roots: tuple[x509.Certificate, ...]
+) -> ClusterRecord | None:
+    """The record of the cluster's formation; one of another formation is as good as none."""
+    raw = host.files.read(host.paths.etcd_record)
+    if raw is None:
+        return None
+    try:
+        record = read_record(raw, roots)
+    except Refused as error:
+        raise StateCorrupt(host.paths.etcd_record, error.summary()) from error
+    return record if record.formation == cluster.formation else None

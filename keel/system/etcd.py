@@ -1,0 +1,111 @@
+"""etcd as a unit and files of this machine: keel.ports.EtcdOverlay.
+
+Owns what is laid under /etc/etcd/keel, keel's drop-in, the start and the stop, and what is done
+with Debian's own member (E16). Decides nothing: keel.mesh.etcdplan and keel.mesh.etcdguard do.
+(U1) A start never blocks: etcd is ready only with a quorum.
+(U2) etcd's data is moved aside and never deleted; the marker follows its data, never before it.
+(U3) Only a stray member that keel-overlay-etcd marked is removed.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from ipaddress import IPv6Address
+from pathlib import Path
+
+from keel.errors import Refused
+from keel.paths import Paths
+from keel.ports import DataState, Files, Proc, StrayMember, Units
+from keel.types import Secret
+
+UNIT = "etcd.service"
+OWNER = "etcd"
+MASK_SECONDS = 20.0
+MAX_LAID_BYTES = 1 << 20
+
+
+class EtcdUnit:
+    """keel.ports.EtcdOverlay on systemd and the file system."""
+
+    def __init__(self, paths: Paths, *, files: Files, units: Units, proc: Proc) -> None:
+        self._paths = paths
+        self._files = files
+        self._units = units
+        self._proc = proc
+
+    def lay(self, files: Mapping[str, Secret]) -> tuple[str, ...]:
+        laid = self._paths.laid
+        self._files.make_dir(laid, mode=0o700, owner=OWNER)
+        changed = [name for name in self._files.names(laid) if name not in files]
+        for name in changed:
+            self._files.remove(laid / name)
+        for name, data in files.items():
+            if self.laid(name) != data:
+                self._files.write(laid / name, data.reveal(), mode=0o600, owner=OWNER)
+                changed.append(name)
+        return tuple(sorted(changed))
+
+    def laid(self, name: str) -> Secret | None:
+        data = self._files.read(self._paths.laid / name, max_bytes=MAX_LAID_BYTES)
+        return None if data is None else Secret(data)
+
+    def write_drop_in(self, text: bytes) -> bool:
+        path = self._paths.etcd_drop_in
+        if self._files.read(path) == text:
+            return False
+        self._files.make_dir(path.parent, mode=0o755)
+        self._files.write(path, text, mode=0o644)
+        self._units.reload_configuration()
+        return True
+
+    def start(self) -> None:
+        # a kill after the drop-in's write and before its reload is made good here
+        self._units.reload_configuration()
+        self._proc.run(["systemctl", "unmask", "--quiet", "--", UNIT], timeout_seconds=MASK_SECONDS)
+        self._units.enable(UNIT)
+        self._units.start(UNIT, block=False)
+
+    def stop(self) -> None:
+        self._units.stop(UNIT)
+        self._units.disable(UNIT)
+        self._proc.run(["systemctl", "mask", "--quiet", "--", UNIT], timeout_seconds=MASK_SECONDS)
+
+    def data_state(self) -> DataState:
+        if not self._files.exists(self._paths.etcd_data):
+            return DataState.ABSENT
+        return DataState.PRESENT if self._files.names(self._paths.etcd_data) else DataState.EMPTY
+
+    def set_data_aside(self, label: str) -> Path | None:
+        moved = None
+        for path in (self._paths.etcd_data, self._paths.etcd_marker):
+            if self._files.exists(path):
+                aside = path.with_name(f"{path.name}.{label}")
+                self._files.rename(path, aside)
+                moved = moved or aside
+        return moved
+
+    def address_usable(self, address: IPv6Address) -> bool:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind((address.compressed, 0))
+            except OSError:
+                return False
+        return True
+
+    def stray(self) -> StrayMember:
+        if not self._files.exists(self._paths.stray_data):
+            return StrayMember.NONE
+        marked = self._files.exists(self._paths.stray_marker)
+        return StrayMember.MARKED if marked else StrayMember.FOREIGN
+
+    def remove_stray(self) -> None:
+        if self.stray() is StrayMember.FOREIGN:
+            raise Refused(
+                "etcd-stray-foreign",
+                f"{self._paths.stray_data} has a member that keel did not make",
+                "move it away by hand if it is not needed, then run `keel spec apply`",
+            )
+        self._units.stop(UNIT)
+        self._files.remove(self._paths.stray_data)
+        self._files.remove(self._paths.stray_marker)
