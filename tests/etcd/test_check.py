@@ -380,7 +380,7 @@ SMALL = make.formation("ac")
             "record-cluster-id",
         ),
         (
-            make.sealed(make.record(make.formation("abd"), names="abd")),
+            make.sealed(make.record(make.formation("abe"), names="abe")),
             RECORD_CONTEXT,
             "record-not-for-me",
         ),

@@ -51,7 +51,11 @@ def test_lines_read_back_in_order() -> None:
     assert read_ledger(WHERE, None) == read_ledger(WHERE, b"") == Ledger()
 
 
-@pytest.mark.parametrize("torn", [b"", b"{", dump_line(B1)[:-1], dump_line(B1)])
+@pytest.mark.parametrize(
+    "torn",
+    [b"", b"{", dump_line(B1)[:-1], dump_line(B1)],
+    ids=["none", "one byte", "all but one byte", "all but the line break"],
+)
 def test_a_torn_last_line_never_left_the_holder(torn: bytes) -> None:
     assert read_ledger(WHERE, raw(C1) + torn) == ledger(C1)
 
