@@ -44,7 +44,7 @@ class Paths:
 
     @property
     def roster(self) -> Path:
-        """A directory with one envelope a file, named <kind>-<record hash>."""
+        """A directory with one envelope a file, named by the record's hash."""
         return self.mesh / "roster"
 
     @property

@@ -27,20 +27,19 @@ from keel.mesh.etcdmsg import (
     KIND_CLUSTER,
     KIND_ENROLMENT,
     KIND_GIVEN_UP,
-    KIND_HOLDER,
     KIND_REVOCATION,
     MAX_RECORD_BYTES,
     ClusterRecord,
     Enrolment,
     GivenUp,
     Grant,
-    HolderStatement,
     RecordState,
     Revocation,
 )
 from keel.mesh.etcdpki import Request, check_request
 from keel.mesh.etcdstate import Cluster, Stage
 from keel.mesh.etcdtrust import encode_bundle
+from keel.mesh.records import HOLDER, HolderRecord
 from keel.types import Fingerprint, MeshId, RecordHash, SigningKey
 
 T = TypeVar("T")
@@ -55,7 +54,7 @@ class _Rules(NamedTuple):
 
 _RULES = {
     KIND_ENROLMENT: _Rules("enrolment-malformed", "enrolment-signature"),
-    KIND_HOLDER: _Rules("holder-malformed", "holder-signature"),
+    HOLDER: _Rules("holder-malformed", "holder-signature"),
     KIND_CLUSTER: _Rules("record-malformed", "record-signature"),
     KIND_REVOCATION: _Rules("revocation-malformed", "revocation-signature"),
     KIND_GIVEN_UP: _Rules("given-up-malformed", "given-up-signature"),
@@ -105,7 +104,7 @@ class CheckedGrant:
     grant: Grant
     intermediate: x509.Certificate
     roots: tuple[x509.Certificate, ...]
-    holder: HolderStatement
+    holder: HolderRecord
     crl_number: int
 
 
@@ -127,7 +126,7 @@ class CheckedRecord:
 
     record: ClusterRecord
     record_hash: RecordHash
-    holder: HolderStatement
+    holder: HolderRecord
     again: bool
 
 
@@ -216,14 +215,14 @@ def check_grant(grant: Grant, context: GrantContext, now: datetime) -> CheckedGr
 
 def check_holder(
     raw: bytes, roots: Sequence[x509.Certificate], *, mesh: MeshId, held_epoch: int
-) -> HolderStatement:
+) -> HolderRecord:
     """Who may sign? In order: 1 holder-malformed, 2 holder-signature (by one of the roots),
     3 holder-other-mesh, 4 holder-roots (names its signer), 5 holder-old."""
-    statement, _, root = _by_root(HolderStatement, KIND_HOLDER, raw, roots)
+    statement, _, root = _by_root(HolderRecord, HOLDER, raw, roots)
     if statement.mesh != mesh:  # 3
         raise Refused("holder-other-mesh", "the holder statement is another mesh's", LOOK)
     signer = (generation_of(root), fingerprint(root))
-    if signer not in {(one.generation, one.fingerprint) for one in statement.generations}:  # 4
+    if signer not in {(one.number, one.root) for one in statement.generations}:  # 4
         raise Refused("holder-roots", "the holder statement does not name its own root", LOOK)
     if statement.epoch < held_epoch:  # 5
         raise Refused(

@@ -2,8 +2,8 @@
 
 Owns the forms and who signs them; etcdcheck says which of them a node believes.
 (S1) An enrolment, a revocation and a given-up statement are DSSE by a member's Ed25519 key.
-(S2) A cluster record and a holder statement are DSSE by the mesh's etcd root (ECDSA P-256 over
-     the same bytes, key id `root:<fingerprint>`).
+(S2) A cluster record is DSSE by the mesh's etcd root (ECDSA P-256 over the same bytes, key id
+     `root:<fingerprint>`); the holder's statement, a roster record, by the root and the holder.
 (S3) A grant needs no signature of its own: the root signed the intermediate and the CRL in it.
 (S4) Envelopes travel inside bodies as their exact bytes.
 """
@@ -36,7 +36,6 @@ from keel.types import (
 
 KIND_ENROLMENT = "enrolment"
 KIND_CLUSTER = "cluster"
-KIND_HOLDER = "holder"
 KIND_REVOCATION = "revocation"
 KIND_GIVEN_UP = "given-up"
 
@@ -52,24 +51,6 @@ class Enrolment:
     ed25519: SigningKey
     csr: bytes
     nonce: Nonce
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RootName:
-    """A generation's number and its root's fingerprint."""
-
-    generation: int
-    fingerprint: Fingerprint
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HolderStatement:
-    """Who may sign with the root; members obey the highest epoch."""
-
-    mesh: MeshId
-    holder: SigningKey
-    epoch: int
-    generations: tuple[RootName, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

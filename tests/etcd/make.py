@@ -18,12 +18,9 @@ from keel.mesh.etcdgrants import Event, GrantLine, Ledger
 from keel.mesh.etcdids import birth_id, cluster_token
 from keel.mesh.etcdmsg import (
     KIND_CLUSTER,
-    KIND_HOLDER,
     ClusterRecord,
     Grant,
-    HolderStatement,
     RecordState,
-    RootName,
     new_record,
     seal_by_root,
 )
@@ -31,6 +28,7 @@ from keel.mesh.etcdpki import encode_credential
 from keel.mesh.etcdstate import Cluster, Stage
 from keel.mesh.etcdtrust import encode_bundle
 from keel.mesh.keys import SigningPair, signing_pair
+from keel.mesh.records import HOLDER, Generation, HolderRecord
 from keel.types import FormationId, MeshId, Nonce, RecordHash, Secret, SigningKey
 from tests.pki import make as pki
 from tests.pki.make import MESH, NOW
@@ -88,11 +86,11 @@ def holder_statement(
 ) -> bytes:
     by = by or root()
     named = tuple(
-        RootName(generation=number, fingerprint=fingerprint(one.certificate))
+        Generation(number=number, root=fingerprint(one.certificate))
         for number, one in enumerate(roots if roots is not None else (by,), 1)
     )
-    body = HolderStatement(mesh=mesh, holder=key("a"), epoch=epoch, generations=named)
-    return seal_by_root(KIND_HOLDER, body, by)
+    body = HolderRecord(mesh=mesh, ed25519=key("a"), epoch=epoch, generations=named)
+    return seal_by_root(HOLDER, body, by)
 
 
 def record(

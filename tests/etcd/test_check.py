@@ -34,7 +34,6 @@ from keel.mesh.etcdmsg import (
     KIND_CLUSTER,
     KIND_ENROLMENT,
     KIND_GIVEN_UP,
-    KIND_HOLDER,
     KIND_REVOCATION,
     ClusterRecord,
     Enrolment,
@@ -47,6 +46,7 @@ from keel.mesh.etcdmsg import (
 from keel.mesh.etcdpki import new_request
 from keel.mesh.etcdstate import Cluster, mark_formed, start
 from keel.mesh.keys import SigningPair
+from keel.mesh.records import HOLDER
 from keel.types import EtcdClusterId, EtcdMemberId, Fingerprint
 from tests.etcd import make
 from tests.etcd.make import F1, F2, NONCE, address, key, pair
@@ -196,7 +196,7 @@ def of_another_root() -> bytes:
 )
 def test_a_good_grant_is_taken(context: GrantContext) -> None:
     found = check_grant(make.grant(), context, NOW)
-    assert found.holder.holder == key("a")
+    assert found.holder.ed25519 == key("a")
     assert found.crl_number == 1
     assert [fingerprint(root) for root in found.roots] == [ROOT]
 
@@ -259,9 +259,9 @@ def test_a_grant_is_refused(grant: Grant, context: GrantContext, rule: str) -> N
     [
         (b"", "holder-malformed"),
         (make.sealed(make.record()), "holder-malformed"),
-        (seal_by_root(KIND_HOLDER, ENROLMENT, make.root()), "holder-malformed"),
+        (seal_by_root(HOLDER, ENROLMENT, make.root()), "holder-malformed"),
         (make.holder_statement(make.root(generation=2)), "holder-signature"),
-        (by_member(KIND_HOLDER, ENROLMENT, pair("a")), "holder-signature"),
+        (by_member(HOLDER, ENROLMENT, pair("a")), "holder-signature"),
         (make.holder_statement(mesh=OTHER_MESH), "holder-other-mesh"),
         (make.holder_statement(roots=(make.root(generation=2),)), "holder-roots"),
         (make.holder_statement(epoch=4), "holder-old"),
@@ -319,7 +319,7 @@ LATER = make.record(epoch=2, state=RecordState.EXISTING, names="abcd")
 def test_a_birth_is_taken_by_an_idle_member() -> None:
     found = check_record(make.sealed(BIRTH), RECORD_CONTEXT, NOW)
     assert found.record == BIRTH
-    assert found.holder.holder == key("a")
+    assert found.holder.ed25519 == key("a")
     assert not found.again
 
 

@@ -1,0 +1,304 @@
+"""The inviter's side: makes invites, redeems them, confirms, lets them lapse (M2).
+
+Owns the order of effects. Verdicts are keel.mesh.redeem's, transitions keel.mesh.invite's.
+
+Rules:
+(A1) A claim is on disk before its peer is raised, and the peer before the answer leaves.
+(A2) An admission enters the roster only with the joiner's confirmation; until then it is kept in
+     the claim, and the same joiner is given it again.
+(A3) The etcd part is added to a claim that stands already: no join fails because of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from ipaddress import IPv6Address
+
+from keel.errors import KeelError, PeerError, Refused
+from keel.mesh import drafts, invite, joinmsg, redeem, refusal, roster, selfrecord, store, up, wire
+from keel.mesh.identity import address_of
+from keel.mesh.invite import Claim, InviteState, Phase
+from keel.mesh.joinmsg import Admitted, EtcdPart, JoinAnswer
+from keel.mesh.redeem import Denied, JoinView, NewClaim, SameClaim
+from keel.mesh.store import Node
+from keel.mesh.token import MAX_ENDPOINTS, EtcdHint, Token, encode_token
+from keel.mesh.trust import operator_roots
+from keel.outcome import Done
+from keel.ports import Deadline, Host
+from keel.spec.model import Spec
+from keel.types import Fingerprint, InviteId, NodeName, Nonce, Secret, SigningKey
+
+WAIT_POLL_SECONDS = 1.0
+
+GiveEtcdPart = Callable[[Host, Node, Claim], EtcdPart]
+"""What the registry's flows add to an admission; KeelError when they cannot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdWords:
+    """What a token says of the registry; hints but for the root's fingerprint."""
+
+    hint: EtcdHint = EtcdHint.NONE
+    root: Fingerprint | None = None
+    holder: NodeName | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeInvite:
+    """A new invite; `token` is secret and is shown once."""
+
+    state: InviteState
+    token: Secret
+
+
+def make_invite(host: Host, spec: Spec, words: EtcdWords, *, life: timedelta) -> Done[MadeInvite]:
+    """An open invite with its temporary peer raised, and the token for it."""
+    endpoints = selfrecord.own_endpoints(host, spec)
+    if not endpoints:
+        raise Refused(
+            "no-endpoint",
+            "no address is known at which others could reach this node",
+            f"set network.wireguard.endpoints in {host.paths.spec}",
+        )
+    with store.locked(host, "the mesh"):
+        node = store.require(host)
+        invites = store.load_invites(host)
+        state = invite.new_invite(
+            invites,
+            invite=InviteId(host.chance.bytes(16).hex()),
+            secret=Secret(host.chance.bytes(32)),
+            mesh=node.mesh,
+            prefix=node.prefix,
+            now=host.clock.now(),
+            life=life,
+        )
+        store.save_invite(host, state)
+        up.bring_up(host, spec, node, (*invites, state))
+    token = Token(
+        mesh=node.mesh,
+        invite=state.invite,
+        secret=Secret(state.secret),
+        inviter=node.key,
+        wireguard=node.identity.wireguard.public,
+        address=node.address,
+        expires=state.expires,
+        endpoints=endpoints[:MAX_ENDPOINTS],
+        etcd=words.hint,
+        root=words.root,
+        holder=words.holder,
+    )
+    made = MadeInvite(state=state, token=Secret(encode_token(token).encode()))
+    return Done(value=made, changed=(f"invite/{state.invite} created",))
+
+
+def wait_until_spent(host: Host, wanted: InviteId, deadline: Deadline) -> InviteState:
+    """The invite once it is spent; PeerError when it lapses or the deadline passes first."""
+    while True:
+        found = next((i for i in store.load_invites(host) if i.invite == wanted), None)
+        if found is not None and found.phase is Phase.SPENT:
+            return found
+        if found is None or not invite.open_at(found, host.clock.now()):
+            raise PeerError("the invited node", "invite-lapsed", "it did not join in time")
+        if deadline.passed(host.clock):
+            raise PeerError(
+                "the invited node",
+                "not-joined-yet",
+                "it has not joined yet",
+                remedy="the invite stays open; look at it with `keel mesh invite --list`",
+            )
+        who = f", claimed by {found.claim.name}" if found.claim else ""
+        host.console.waiting(f"waiting for the invited node to join{who}")
+        host.clock.sleep(WAIT_POLL_SECONDS)
+
+
+def cancel(host: Host, spec: Spec, wanted: InviteId) -> Done[InviteState]:
+    """The invite, cancelled; of a claimed one the joiner is removed besides."""
+    with store.locked(host, "the mesh"):
+        node = store.require(host)
+        state = next((i for i in store.load_invites(host) if i.invite == wanted), None)
+        if state is None:
+            raise Refused(
+                "invite-unknown",
+                f"no invite {wanted} is known here",
+                "look at `keel mesh invite --list`",
+            )
+        cancelled = invite.cancel_invite(state, host.clock.now())
+        if state.claim is not None:
+            node = _remove_claimant(host, node, state.claim)
+        store.save_invite(host, cancelled)
+        up.bring_up(host, spec, node, store.load_invites(host))
+    host.units.start(up.SYNC_UNIT, block=False)
+    return Done(value=cancelled, changed=(f"invite/{wanted} cancelled",))
+
+
+def redeem_request(
+    host: Host, spec: Spec, source: IPv6Address, raw: bytes, give_etcd_part: GiveEtcdPart
+) -> tuple[int, bytes]:
+    """The status and the body that answer one request to /v1/join."""
+    with store.locked(host, "the mesh"):
+        node = store.require(host)
+        invites = store.load_invites(host)
+        verdict = redeem.judge(
+            raw,
+            source=source,
+            invites={state.address: state for state in invites},
+            view=_join_view(node),
+            now=host.clock.now(),
+        )
+        if isinstance(verdict, Denied):
+            return _deny(host, node, verdict, raw)
+        state = verdict.invite
+        if isinstance(verdict, NewClaim):
+            state = _claim(host, node, verdict)
+        changed = tuple(state if i.invite == state.invite else i for i in invites)
+        up.set_peers(host, spec, up.wanted_peers(spec, node, changed, host.clock.now()))
+    state = _with_etcd_part(host, node, state, give_etcd_part)
+    return 200, _admit(host, node, state, raw, verdict)
+
+
+def confirm(host: Host, spec: Spec, key: SigningKey, record: bytes | None) -> bool:
+    """The joiner's first hello: its admission enters the roster, the invite is spent. Whether
+    this was the first one; a repeated one is fine."""
+    with store.locked(host, "the mesh"):
+        node = store.require(host)
+        state = _claimed_by(store.load_invites(host), key)
+        if state is None or state.claim is None:
+            return False
+        records = (state.claim.admission,) if record is None else (state.claim.admission, record)
+        node, _ = store.merge_into(host, node, records)
+        spent = invite.confirm_invite(state, key, host.clock.now())
+        store.save_invite(host, spent)
+        up.bring_up(host, spec, node, store.load_invites(host))
+    return True
+
+
+def lapse(host: Host) -> tuple[InviteState, ...]:
+    """Expire and forget what is due; the invites that are left. Hold the lock."""
+    now = host.clock.now()
+    kept = []
+    for state in store.load_invites(host):
+        later = invite.expire_invite(state, now)
+        if invite.to_forget(later, now):
+            store.forget_invite(host, later.invite)
+            continue
+        if later != state:
+            store.save_invite(host, later)
+        kept.append(later)
+    return tuple(kept)
+
+
+def _join_view(node: Node) -> JoinView:
+    members = node.view.members
+    return JoinView(
+        mesh=node.mesh,
+        prefix=node.prefix,
+        names={member.name: member.key for member in members},
+        wireguard={member.wireguard: member.key for member in members if member.wireguard},
+        removed=frozenset(node.view.removed),
+    )
+
+
+def _deny(host: Host, node: Node, denied: Denied, raw: bytes) -> tuple[int, bytes]:
+    if denied.counted is not None:
+        store.save_invite(host, denied.counted)
+    if denied.keys is None:
+        rejection = denied.rejection
+        return rejection.status, refusal.plain(rejection.rule, rejection.text)
+    answer = JoinAnswer(
+        mesh=node.mesh,
+        invite=denied.keys.invite,
+        request=joinmsg.request_hash(raw),
+        time=host.clock.now(),
+        refusal=denied.rejection.refusal(),
+    )
+    return 200, joinmsg.seal_answer(answer, denied.keys, node.identity.signing, raw)
+
+
+def _claim(host: Host, node: Node, verdict: NewClaim) -> InviteState:
+    request = verdict.request
+    admission = drafts.make_admission(
+        node.roster,
+        node.identity.signing,
+        name=request.name,
+        ed25519=request.ed25519,
+        wireguard=request.wireguard,
+        capability=request.capability,
+        now=host.clock.now(),
+        nonce=Nonce(host.chance.bytes(16).hex()),
+    )
+    claim = Claim(
+        ed25519=request.ed25519,
+        wireguard=request.wireguard,
+        name=request.name,
+        address=address_of(node.mesh, request.ed25519),
+        capability=request.capability,
+        time=host.clock.now(),
+        admission=wire.encode(admission),
+        endpoints=request.endpoints,
+        enrolment=request.enrolment,
+    )
+    claimed = invite.claim_invite(verdict.invite, claim, host.clock.now())
+    store.save_invite(host, claimed)
+    return claimed
+
+
+def _with_etcd_part(
+    host: Host, node: Node, state: InviteState, give_etcd_part: GiveEtcdPart
+) -> InviteState:
+    """The claim with its etcd part, made once and kept; on any failure the reason instead (A3)."""
+    claim = state.claim
+    if claim is None or claim.etcd != EtcdPart():
+        return state
+    try:
+        part = give_etcd_part(host, node, claim)
+    except KeelError as error:
+        return invite.note_etcd(state, EtcdPart(note=error.summary()))
+    with store.locked(host, "the mesh"):
+        now_held = next(i for i in store.load_invites(host) if i.invite == state.invite)
+        noted = invite.note_etcd(now_held, part)
+        store.save_invite(host, noted)
+    return noted
+
+
+def _admit(
+    host: Host, node: Node, state: InviteState, raw: bytes, verdict: NewClaim | SameClaim
+) -> bytes:
+    claim = state.claim
+    if claim is None:
+        raise PeerError("this node", "claim-lost", "the claim went while it was answered")
+    answer = JoinAnswer(
+        mesh=node.mesh,
+        invite=state.invite,
+        request=joinmsg.request_hash(raw),
+        time=host.clock.now(),
+        admitted=Admitted(
+            admission=claim.admission,
+            genesis=node.roster.founding.raw,
+            roster=roster.missing(node.roster, ()),
+            inviter_roots=operator_roots(node.trust),
+            etcd=claim.etcd,
+        ),
+    )
+    return joinmsg.seal_answer(answer, verdict.keys, node.identity.signing, raw)
+
+
+def _claimed_by(invites: tuple[InviteState, ...], key: SigningKey) -> InviteState | None:
+    return next(
+        (i for i in invites if i.phase is Phase.CLAIMED and i.claim and i.claim.ed25519 == key),
+        None,
+    )
+
+
+def _remove_claimant(host: Host, node: Node, claim: Claim) -> Node:
+    node, _ = store.merge_into(host, node, (claim.admission,))
+    removal = drafts.make_removal(
+        node.roster,
+        node.identity.signing,
+        claim.ed25519,
+        now=host.clock.now(),
+        nonce=Nonce(host.chance.bytes(16).hex()),
+    )
+    node, _ = store.merge_into(host, node, (wire.encode(removal),))
+    return node

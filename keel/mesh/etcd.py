@@ -1,0 +1,146 @@
+"""Where the registry meets the mesh: what create, invite and join do about etcd, and its doors.
+
+Owns nothing but the joints: no flow of the mesh knows the registry's modules, and none fails
+because of them (E8).
+"""
+
+from __future__ import annotations
+
+from keel import codec
+from keel.errors import KeelError, Refused
+from keel.mesh import (
+    etcdbirth,
+    etcdcert,
+    etcddoors,
+    etcdissue,
+    etcdlook,
+    etcdmember,
+    etcdstate,
+    etcdstore,
+    etcdtend,
+    selfrecord,
+    store,
+)
+from keel.mesh.admit import EtcdWords
+from keel.mesh.etcdgrants import first_granted, live_grant
+from keel.mesh.etcdholder import holder_of
+from keel.mesh.etcdmember import EnableSpec
+from keel.mesh.etcdmsg import Grant
+from keel.mesh.etcdtend import LoadSpec
+from keel.mesh.join import Joined
+from keel.mesh.receive import Doors
+from keel.mesh.store import Node
+from keel.mesh.token import EtcdHint, Token
+from keel.ports import Host
+from keel.spec.model import Spec
+from keel.types import Capability, Fingerprint, MeshId
+
+JOIN = "join"
+
+
+def doors() -> Doors:
+    """What the registry's flows hang into the channel."""
+    return Doors(
+        etcd=etcddoors.kinds(),
+        give_etcd_part=etcdbirth.give_etcd_part,
+        joined=etcdbirth.joined,
+        own_role=etcdlook.own_role,
+    )
+
+
+def after_create(host: Host, spec: Spec, node: Node) -> tuple[str, ...]:
+    """On a capable node the mesh's etcd root, and the founder's own credentials (E1, E2)."""
+    if selfrecord.own_capability(host, spec) is not Capability.ETCD:
+        return ()
+    before = etcdstore.load_intermediate(host)
+    with store.locked(host, "the mesh"):
+        etcdissue.make_root(host, node)
+        statement = etcdstore.load_holder(host) or b""
+        node, _ = store.merge_into(host, store.require(host), (statement,))
+    etcdtend.grant_oneself(host, node)
+    return () if before else ("etcd/root g1 created",)
+
+
+def words(host: Host, node: Node) -> EtcdWords:
+    """What a new token says of the registry; from this node's disk alone."""
+    holder = holder_of(host, node)
+    member = node.view.by_key(holder) if holder else None
+    roots = etcdstore.load_roots(host)
+    root = etcdcert.fingerprint(roots[0]) if roots else None
+    return EtcdWords(hint=_hint(host, node), root=root, holder=member.name if member else None)
+
+
+def _hint(host: Host, node: Node) -> EtcdHint:
+    if etcdstore.load_authority(host) is None:
+        return EtcdHint.NONE if holder_of(host, node) is None else EtcdHint.WAITING
+    if etcdstore.load_book(host).formed is not None:
+        return EtcdHint.RUNNING
+    ledger = etcdstore.load_ledger(host)
+    ready = [
+        member
+        for member in node.view.members
+        if member.key != node.key
+        and member.capability is Capability.ETCD
+        and live_grant(ledger, member.address, member.key) is not None
+        and first_granted(ledger, member.address, member.key) is not None
+    ]
+    return EtcdHint.FORMS if len(ready) == 1 else EtcdHint.WAITING
+
+
+def enrolment(host: Host, spec: Spec, mesh: MeshId, identity: store.Identity) -> bytes | None:
+    """What a join request carries for the holder: only a capable node's (E1)."""
+    if selfrecord.own_capability(host, spec) is not Capability.ETCD:
+        return None
+    return etcdmember.enrolment(host, mesh, identity.signing)
+
+
+def after_join(
+    host: Host, load_spec: LoadSpec, enable_spec: EnableSpec, joined: Joined, token: Token
+) -> tuple[str, ...]:
+    """Take what the answer brought for etcd and start with it; what is missing, in words. Never
+    fails: what went wrong is kept as a failure and the timer goes on."""
+    spec = load_spec()
+    if selfrecord.own_capability(host, spec) is not Capability.ETCD:
+        return ()
+    said = [] if joined.etcd.note is None else [joined.etcd.note]
+    try:
+        _take(host, joined, token.root)
+    except KeelError as error:
+        said.append(error.summary())
+        _note_failure(host, error)
+    try:
+        duties = etcdtend.tend(host, load_spec, enable_spec)
+    except KeelError as error:
+        return (*said, error.summary())
+    return (*said, *(duty.text for duty in duties if duty.result is not etcdtend.Result.NOTHING))
+
+
+def _take(host: Host, joined: Joined, root: Fingerprint | None) -> None:
+    part = joined.etcd
+    if part.grant is None:
+        return
+    grant = codec.loads(Grant, part.grant, max_bytes=etcdstore.MAX_CRL_BYTES)
+    with store.locked(host, "the mesh"):
+        etcdmember.take_grant(
+            host,
+            joined.node,
+            grant,
+            pinned=frozenset(() if root is None else (root,)),
+            trusted=True,
+        )
+        if part.cluster_record is not None:
+            etcdmember.take_record(host, joined.node, part.cluster_record)
+
+
+def _note_failure(host: Host, error: KeelError) -> None:
+    etcdstore.save_failures(
+        host,
+        etcdstate.fail(
+            etcdstore.load_failures(host),
+            code=error.rule if isinstance(error, Refused) else error.code,
+            subject=JOIN,
+            text=error.summary(),
+            remedy=error.remedy(),
+            now=host.clock.now(),
+        ),
+    )

@@ -1,0 +1,284 @@
+"""The holder's flow of a birth: at an admission, at its confirmation, and as a duty of the tend.
+
+Owns the order of effects around keel.mesh.birth's decisions (E8, E10).
+
+Rules:
+(F1) Peers are asked before the lock is taken; the decision is made again under it.
+(F2) The book is on disk before a record that follows from it leaves.
+(F3) Until a formation is confirmed, nobody but its joiner is given a record of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from keel import codec
+from keel.errors import KeelError
+from keel.mesh import birth, etcdissue, etcdmember, etcdstore, store, talk, up
+from keel.mesh.birth import (
+    BirthView,
+    Candidate,
+    Formation,
+    GiveBirth,
+    HolderBook,
+    NoBirth,
+    Party,
+    SameBirth,
+)
+from keel.mesh.etcdgrants import first_granted, live_grant
+from keel.mesh.etcdholder import holder_of
+from keel.mesh.etcdmsg import (
+    Probe,
+    ProbeAnswer,
+    RecordState,
+    TakeRecord,
+    TakeRecordAnswer,
+)
+from keel.mesh.etcdstate import Stage
+from keel.mesh.invite import Claim, claimed_members
+from keel.mesh.joinmsg import EtcdPart
+from keel.mesh.members import Member
+from keel.mesh.store import Node
+from keel.mesh.token import EtcdHint
+from keel.outcome import Waiting
+from keel.ports import Host
+from keel.types import Capability, FormationId, Nonce, SigningKey
+
+ETCD_PATH = "/v1/etcd"
+PROBE = "probe"
+CLUSTER = "cluster"
+PROBE_SECONDS = 8.0
+"""Two round trips and a lost packet; a joiner waits for it inside its own fifteen seconds."""
+
+Answers = Mapping[Member, ProbeAnswer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What the holder's duty saw and did in one pass."""
+
+    answers: Answers
+    waiting: tuple[Waiting, ...]
+    told: tuple[str, ...] = ()
+
+
+def probe_capable(host: Host, node: Node) -> Answers:
+    """The signed answers of every capable member that answers now."""
+    capable = [m for m in talk.others(node) if m.capability is Capability.ETCD]
+    heard = talk.ask_all(
+        host,
+        node,
+        dict.fromkeys(capable, Probe()),
+        PROBE,
+        ProbeAnswer,
+        path=ETCD_PATH,
+        timeout_seconds=PROBE_SECONDS,
+    )
+    return {m: answer.body for m, answer in heard.items() if not isinstance(answer, KeelError)}
+
+
+def give_etcd_part(host: Host, node: Node, claim: Claim) -> EtcdPart:
+    """The registry's part of an admission: the grant, and at the third the birth's record."""
+    if claim.enrolment is None:
+        return EtcdPart(state=EtcdHint.NONE)
+    if etcdstore.load_authority(host) is None:
+        return _holder_is_elsewhere(host, node)
+    answers = probe_capable(host, node)
+    with store.locked(host, "the mesh"):
+        node = store.require(host)
+        admitted = {member.key: member.address for member in node.view.members}
+        for address, open_claim in claimed_members(
+            store.load_invites(host), host.clock.now()
+        ).items():
+            admitted[open_claim.ed25519] = address
+        granted = etcdissue.grant(
+            host, node, claim.enrolment, admitted=admitted, wireguard=claim.wireguard
+        )
+        joiner = Party(address=claim.address, key=claim.ed25519)
+        hint, record, note = _birth_at_admission(host, node, answers, joiner)
+    return EtcdPart(
+        state=hint, holder=node.key, grant=codec.dumps(granted), cluster_record=record, note=note
+    )
+
+
+def joined(host: Host, key: SigningKey) -> None:
+    """A joiner confirmed: its reservation becomes a formation, and the tend goes on with it."""
+    if etcdstore.load_authority(host) is not None:
+        with store.locked(host, "the mesh"):
+            etcdstore.save_book(host, birth.confirm(etcdstore.load_book(host), key))
+    host.units.start(up.TEND_UNIT, block=False)
+
+
+def holder_duty(host: Host, node: Node) -> Seen:
+    """Give birth when it is time, and see to it that every party of a formation has its record."""
+    answers = probe_capable(host, node)
+    waiting: tuple[Waiting, ...] = ()
+    with store.locked(host, "the mesh"):
+        node = store.require(host)
+        view = birth_view(host, node, answers)
+        book = _note_leader(host, view.book)
+        decided = birth.plan_birth(view, host.clock.now())
+        match decided:
+            case GiveBirth():
+                book = _reserve(host, view, decided)
+            case Waiting():
+                waiting = (decided,)
+            case _:
+                pass
+        formation = _confirmed(book)
+        if formation is None:
+            return Seen(answers=answers, waiting=waiting)
+        record = _record_for(host, node, book, formation)
+    return Seen(
+        answers=answers, waiting=waiting, told=_tell_parties(host, node, formation, record, answers)
+    )
+
+
+def birth_view(
+    host: Host, node: Node, answers: Answers, *, joiner: Party | None = None
+) -> BirthView:
+    """What the holder knows, in the planner's words."""
+    ledger = etcdstore.load_ledger(host)
+    by_key = {member.key: answer for member, answer in answers.items()}
+    candidates = []
+    for member in talk.others(node):
+        granted = first_granted(ledger, member.address, member.key)
+        if granted is None or member.capability is not Capability.ETCD:
+            continue
+        answer = by_key.get(member.key)
+        candidates.append(
+            Candidate(
+                name=member.display,
+                party=Party(address=member.address, key=member.key),
+                granted=granted,
+                ready=live_grant(ledger, member.address, member.key) is not None
+                and (answer is None or answer.stage is Stage.IDLE),
+                answers=answer is not None,
+                sees_leader=answer is not None and answer.sees_leader,
+            )
+        )
+    return BirthView(
+        mesh=node.mesh,
+        holder=Party(address=node.address, key=node.key),
+        book=etcdstore.load_book(host),
+        candidates=tuple(candidates),
+        joiner=joiner,
+        holder_ready=etcdstore.load_intermediate(host) is not None,
+        holder_sees_leader=etcdmember.sees_leader(host),
+        window_open=host.files.exists(host.paths.window),
+        removed=frozenset(node.view.removed),
+    )
+
+
+def _birth_at_admission(
+    host: Host, node: Node, answers: Answers, joiner: Party
+) -> tuple[EtcdHint, bytes | None, str | None]:
+    view = birth_view(host, node, answers, joiner=joiner)
+    decided = birth.plan_birth(view, host.clock.now())
+    match decided:
+        case GiveBirth():
+            book = _reserve(host, view, decided)
+            formation = book.formations[-1]
+            if joiner not in formation.members:
+                return EtcdHint.WAITING, None, "others were granted earlier and form first"
+            return EtcdHint.FORMS, _sign_new(host, node, formation, book.epoch), None
+        case SameBirth():
+            return EtcdHint.FORMS, _sign_again(host, node, view.book, decided.formation), None
+        case Waiting():
+            return EtcdHint.WAITING, None, f"{decided.what}: {decided.why}"
+        case NoBirth():
+            hint = EtcdHint.RUNNING if view.book.formed else EtcdHint.WAITING
+            return hint, None, decided.why
+        case _:
+            return EtcdHint.WAITING, None, "an earlier formation has to be given up first"
+
+
+def _holder_is_elsewhere(host: Host, node: Node) -> EtcdPart:
+    holder = holder_of(host, node)
+    if holder is None:
+        return EtcdPart(state=EtcdHint.NONE, note="this mesh has no etcd root yet")
+    member = node.view.by_key(holder)
+    name = member.display if member else "a node that is gone"
+    return EtcdPart(
+        state=EtcdHint.WAITING, holder=holder, note=f"{name} holds the etcd root and grants"
+    )
+
+
+def _reserve(host: Host, view: BirthView, decided: GiveBirth) -> HolderBook:
+    book = birth.reserve(
+        view,
+        decided,
+        formation=FormationId(host.chance.bytes(8).hex()),
+        nonce=Nonce(host.chance.bytes(16).hex()),
+        now=host.clock.now(),
+    )
+    etcdstore.save_book(host, book)
+    return book
+
+
+def _sign_new(host: Host, node: Node, formation: Formation, epoch: int) -> bytes:
+    return etcdissue.sign_record(host, node, formation, epoch=epoch, state=RecordState.NEW)
+
+
+def _sign_again(host: Host, node: Node, book: HolderBook, formation: Formation) -> bytes:
+    """The same formation under the next epoch, `existing` once there is a leader."""
+    book = birth.next_epoch(book)
+    etcdstore.save_book(host, book)
+    state = RecordState.EXISTING if book.formed == formation.formation else RecordState.NEW
+    return etcdissue.sign_record(host, node, formation, epoch=book.epoch, state=state)
+
+
+def _note_leader(host: Host, book: HolderBook) -> HolderBook:
+    cluster = etcdstore.load_cluster(host)
+    if book.formed or cluster.stage is not Stage.FORMED or cluster.formation is None:
+        return book
+    book = birth.note_leader(book, cluster.formation)
+    etcdstore.save_book(host, book)
+    return book
+
+
+def _confirmed(book: HolderBook) -> Formation | None:
+    live = [one for one in book.formations if one.confirmed and not one.over]
+    return live[-1] if live else None
+
+
+def _record_for(host: Host, node: Node, book: HolderBook, formation: Formation) -> bytes:
+    """The record that the parties are to have, taken by the holder itself first: the one it has,
+    or a new one when that has expired or says `new` though there is a leader."""
+    held = etcdmember.current_record(host)
+    raw = etcdstore.load_record(host)
+    if (
+        held is not None
+        and raw is not None
+        and held.formation == formation.formation
+        and host.clock.now() < held.expires
+        and (held.state is RecordState.EXISTING or book.formed != formation.formation)
+    ):
+        return raw
+    signed = _sign_again(host, node, book, formation)
+    etcdmember.take_record(host, node, signed)
+    return signed
+
+
+def _tell_parties(
+    host: Host, node: Node, formation: Formation, record: bytes, answers: Answers
+) -> tuple[str, ...]:
+    """Send the record to every party that answers and is not in the cluster yet."""
+    held = etcdmember.current_record(host)
+    epoch = held.epoch if held else 0
+    parties = {one.key for one in formation.members}
+    lacking = [
+        member
+        for member, answer in answers.items()
+        if member.key in parties and not answer.sees_leader and answer.epoch < epoch
+    ]
+    heard = talk.ask_all(
+        host,
+        node,
+        dict.fromkeys(lacking, TakeRecord(record=record)),
+        CLUSTER,
+        TakeRecordAnswer,
+        path=ETCD_PATH,
+    )
+    return tuple(m.display for m, answer in heard.items() if not isinstance(answer, KeelError))

@@ -1,0 +1,125 @@
+"""What members ask each other about etcd over the channel, and what this node does then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from keel.errors import Refused
+from keel.mesh import (
+    etcdbirth,
+    etcdcert,
+    etcdcrl,
+    etcdissue,
+    etcdmember,
+    etcdstate,
+    etcdstore,
+    selfrecord,
+    store,
+    up,
+    wire,
+)
+from keel.mesh.etcdmsg import (
+    KIND_GIVEN_UP,
+    Enroll,
+    EnrollAnswer,
+    GivenUp,
+    GiveUp,
+    GiveUpAnswer,
+    Probe,
+    ProbeAnswer,
+    TakeRecord,
+    TakeRecordAnswer,
+)
+from keel.mesh.receive import Asked, Kind
+from keel.mesh.store import Node
+from keel.ports import Host
+from keel.spec.model import Spec
+from keel.types import Nonce
+
+ENROLL = "enroll"
+GIVE_UP = "give-up"
+
+
+def kinds() -> Mapping[str, Kind]:
+    """Every kind that /v1/etcd serves."""
+    return {
+        etcdbirth.PROBE: Kind(body=Probe, act=_probe),
+        etcdbirth.CLUSTER: Kind(body=TakeRecord, act=_take_record),
+        ENROLL: Kind(body=Enroll, act=_enroll),
+        GIVE_UP: Kind(body=GiveUp, act=_give_up),
+    }
+
+
+def own_state(host: Host, spec: Spec, node: Node) -> ProbeAnswer:
+    """What this node says of its own registry."""
+    cluster = etcdstore.load_cluster(host)
+    roots = etcdstore.load_roots(host)
+    granted = etcdstore.load_intermediate(host)
+    crl = etcdstore.load_crl(host)
+    return ProbeAnswer(
+        capability=selfrecord.own_capability(host, spec),
+        confirmed=not host.files.exists(host.paths.pending_join(node.mesh)),
+        window_open=host.files.exists(host.paths.window),
+        stage=cluster.stage,
+        epoch=cluster.epoch,
+        holder_epoch=0,
+        crl_number=etcdcrl.read_crl(crl, roots).number if crl and roots else 0,
+        sees_leader=etcdmember.sees_leader(host),
+        formation=cluster.formation,
+        cluster_id=cluster.cluster_id,
+        root=etcdcert.fingerprint(roots[0]) if roots else None,
+        intermediate=etcdcert.serial_of(granted[1].certificate) if granted else None,
+        given_up=cluster.given_up,
+    )
+
+
+def _probe(asked: Asked) -> ProbeAnswer:
+    return own_state(asked.host, asked.spec, asked.node)
+
+
+def _take_record(asked: Asked) -> TakeRecordAnswer:
+    """Take the holder's record; the tend starts etcd with it."""
+    host, wanted = asked.host, asked.body
+    with store.locked(host, "the mesh"):
+        etcdmember.take_record(
+            host, asked.node, wanted.record, window_open=host.files.exists(host.paths.window)
+        )
+        cluster = etcdstore.load_cluster(host)
+    host.units.start(up.TEND_UNIT, block=False)
+    return TakeRecordAnswer(stage=cluster.stage, epoch=cluster.epoch)
+
+
+def _enroll(asked: Asked) -> EnrollAnswer:
+    """Grant a live member's enrolment; the birth, if it is time for one, is the tend's."""
+    host, wanted = asked.host, asked.body
+    with store.locked(host, "the mesh"):
+        node, _ = store.merge_into(host, asked.node, wanted.admissions)
+        admitted = {one.key: one.address for one in node.view.members}
+        granted = etcdissue.grant(host, node, wanted.enrolment, admitted=admitted)
+    host.units.start(up.TEND_UNIT, block=False)
+    return EnrollAnswer(grant=granted)
+
+
+def _give_up(asked: Asked) -> GiveUpAnswer:
+    """Promise never to start a formation whose leader this node never saw."""
+    host, node, formation = asked.host, asked.node, asked.body.formation
+    with store.locked(host, "the mesh"):
+        cluster = etcdstore.load_cluster(host)
+        if cluster.formation == formation and cluster.stage is etcdstate.Stage.FORMED:
+            raise Refused(
+                "formation-alive",
+                "this node saw a leader of that formation",
+                "look at `keel mesh etcd status`",
+            )
+        if cluster.formation == formation:
+            host.overlay.stop()
+        etcdstore.save_cluster(host, etcdstate.give_up(cluster, formation))
+    statement = GivenUp(
+        mesh=node.mesh,
+        formation=formation,
+        ed25519=node.key,
+        time=host.clock.now(),
+        nonce=Nonce(host.chance.bytes(16).hex()),
+    )
+    sealed = wire.seal(KIND_GIVEN_UP, statement, node.identity.signing)
+    return GiveUpAnswer(statement=wire.encode(sealed))

@@ -1,0 +1,37 @@
+"""Who holds the etcd root: by the statement this node obeys, else by the roster's hint."""
+
+from __future__ import annotations
+
+from keel import codec
+from keel.errors import BadValue
+from keel.mesh import etcdstore, records, wire
+from keel.mesh.records import HolderRecord
+from keel.mesh.store import Node
+from keel.ports import Host
+from keel.types import SigningKey
+
+
+def holder_of(host: Host, node: Node) -> SigningKey | None:
+    """The holder's signing key; None when this mesh has no root that this node has heard of.
+
+    Before a node's first grant it has no root to judge a statement by; the roster's is then only
+    a hint whom to ask, and the grant that comes back is judged by its own rules.
+    """
+    held = etcdstore.load_holder(host)
+    if held is not None:
+        return _parse(held).ed25519
+    hints = [
+        _parse(raw)
+        for raw in node.roster.raws.values()
+        if wire.kind_of(wire.decode(raw, max_bytes=len(raw))) == records.HOLDER
+    ]
+    live = [one for one in hints if node.view.by_key(one.ed25519) is not None]
+    return max(live, key=lambda one: one.epoch).ed25519 if live else None
+
+
+def _parse(raw: bytes) -> HolderRecord:
+    envelope = wire.decode(raw, max_bytes=len(raw))
+    try:
+        return codec.loads(HolderRecord, envelope.payload, max_bytes=len(envelope.payload))
+    except BadValue as error:
+        raise BadValue(f"holder statement {error.path}", error.problem) from error

@@ -1,0 +1,175 @@
+"""What is true of the registry now: this node's own etcd and, by their words, the others' (E21).
+
+Owns the look; the document's shape is keel.mesh.report's. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from cryptography import x509
+
+from keel.errors import EtcdError
+from keel.mesh import etcdcert, etcdcrl, etcdmember, etcdstore, selfrecord
+from keel.mesh.etcdholder import holder_of
+from keel.mesh.etcdids import address_of_url, id_text
+from keel.mesh.etcdstate import Failure, Stage
+from keel.mesh.store import Node
+from keel.outcome import Waiting
+from keel.ports import EtcdMember, EtcdStatus, Host
+from keel.spec.model import Spec
+from keel.types import LOCALHOST, Capability, EtcdClusterId, FormationId, SigningKey
+
+
+class Phase(StrEnum):
+    """How far this node is with etcd; the words of status --json."""
+
+    NONE = "none"
+    WAITING = "waiting"
+    READY = "ready"
+    FORMING = "forming"
+    LEARNER = "learner"
+    VOTER = "voter"
+    REMOVED = "removed"
+
+
+class Role(StrEnum):
+    """What a member says of its own etcd when it is greeted."""
+
+    NONE = "none"
+    STARTING = "starting"
+    LEARNER = "learner"
+    VOTER = "voter"
+    SILENT = "silent"
+    """In the cluster, and its own etcd does not answer or has no leader."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """One certificate in use on this node."""
+
+    kind: str
+    serial: str
+    not_after: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdSeen:
+    """The registry as this node sees it; `members` are etcd's own list, () while it is silent."""
+
+    phase: Phase
+    cluster_id: EtcdClusterId | None
+    formation: FormationId | None
+    holder: SigningKey | None
+    status: EtcdStatus | None
+    members: tuple[EtcdMember, ...]
+    roles: Mapping[SigningKey, Role]
+    certificates: tuple[Certificate, ...]
+    crl_number: int
+    crl_next_update: datetime | None
+    waiting: tuple[Waiting, ...]
+    failures: tuple[Failure, ...]
+
+
+def own_role(host: Host) -> Role:
+    """This node's own etcd in a word."""
+    stage = etcdstore.load_cluster(host).stage
+    if stage is Stage.IDLE:
+        return Role.NONE
+    status = _status(host)
+    if status is None or status.leader == 0:
+        return Role.STARTING if stage is Stage.STARTING else Role.SILENT
+    return Role.LEARNER if status.learner else Role.VOTER
+
+
+def look(host: Host, spec: Spec, node: Node, roles: Mapping[SigningKey, Role]) -> EtcdSeen:
+    """One look; `roles` is what the other members said of themselves just now."""
+    cluster = etcdstore.load_cluster(host)
+    status = _status(host) if cluster.stage is not Stage.IDLE else None
+    crl = etcdstore.load_crl(host)
+    read = etcdcrl.read_crl(crl, etcdstore.load_roots(host)) if crl else None
+    left = _plan_waits(host, spec, node)
+    return EtcdSeen(
+        phase=_phase(host, spec, node, cluster.stage, status),
+        cluster_id=cluster.cluster_id,
+        formation=cluster.formation,
+        holder=holder_of(host, node),
+        status=status,
+        members=_members(host) if status is not None and status.leader else (),
+        roles={**roles, node.key: own_role(host)},
+        certificates=_certificates(host),
+        crl_number=read.number if read else 0,
+        crl_next_update=read.next_update if read else None,
+        waiting=left,
+        failures=etcdstore.load_failures(host).entries,
+    )
+
+
+def role_at(seen: EtcdSeen, node: Node, member: EtcdMember) -> Role:
+    """What the member of etcd's list said of itself; silent when it said nothing."""
+    address = address_of_url(member.peer_urls[0]) if member.peer_urls else None
+    found = node.view.by_address(address) if address else None
+    return seen.roles.get(found.key, Role.SILENT) if found else Role.SILENT
+
+
+def leader_text(seen: EtcdSeen) -> str | None:
+    """The leader's ID as etcdctl prints it."""
+    return id_text(seen.status.leader) if seen.status and seen.status.leader else None
+
+
+def _phase(host: Host, spec: Spec, node: Node, stage: Stage, status: EtcdStatus | None) -> Phase:
+    if selfrecord.own_capability(host, spec) is not Capability.ETCD:
+        return Phase.NONE
+    match stage:
+        case Stage.IDLE:
+            if etcdstore.load_intermediate(host) is not None:
+                return Phase.READY
+            return Phase.NONE if holder_of(host, node) is None else Phase.WAITING
+        case Stage.STARTING:
+            return Phase.FORMING
+        case Stage.FORMED:
+            return Phase.LEARNER if status is not None and status.learner else Phase.VOTER
+
+
+def _status(host: Host) -> EtcdStatus | None:
+    if etcdstore.load_leaves(host) is None:
+        return None
+    try:
+        return host.etcd_at(LOCALHOST).status(timeout_seconds=etcdmember.OWN_STATUS_SECONDS)
+    except EtcdError:
+        return None
+
+
+def _members(host: Host) -> tuple[EtcdMember, ...]:
+    try:
+        return host.etcd_at(LOCALHOST).members()
+    except EtcdError:
+        return ()
+
+
+def _plan_waits(host: Host, spec: Spec, node: Node) -> tuple[Waiting, ...]:
+    if selfrecord.own_capability(host, spec) is not Capability.ETCD:
+        return ()
+    return etcdmember.plan(host, spec, node).waiting
+
+
+def _certificates(host: Host) -> tuple[Certificate, ...]:
+    found: list[tuple[str, x509.Certificate]] = []
+    found += [("root", root) for root in etcdstore.load_roots(host)]
+    granted = etcdstore.load_intermediate(host)
+    if granted is not None:
+        found.append(("intermediate", granted[1].certificate))
+    leaves = etcdstore.load_leaves(host)
+    if leaves is not None:
+        found += [("member", leaves.member.leaf), ("client", leaves.client.leaf)]
+    return tuple(
+        Certificate(
+            kind=kind,
+            serial=etcdcert.serial_of(certificate),
+            not_after=certificate.not_valid_after_utc,
+        )
+        for kind, certificate in found
+    )

@@ -1,0 +1,311 @@
+"""A member's own etcd: asks for its grant, takes grants and records, and executes its Plan.
+
+Owns the effects of each step. What is next is keel.mesh.etcdplan's, what is believed
+keel.mesh.etcdcheck's.
+
+Rules:
+(M1) What is taken is on disk in the order trust, CRL, holder, certificate: an interrupted taking is
+     done again from the start.
+(M2) A record is on disk before the cluster's stage names it; files are laid from what is on disk.
+(M3) One step, then look again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from keel import codec
+from keel.errors import EtcdError, Refused
+from keel.mesh import (
+    etcdcert,
+    etcdconf,
+    etcdcrl,
+    etcdpki,
+    etcdplan,
+    etcdprofile,
+    etcdstate,
+    etcdstore,
+    etcdtrust,
+    selfrecord,
+    wire,
+)
+from keel.mesh.etcdcheck import (
+    CheckedGrant,
+    CheckedRecord,
+    GrantContext,
+    RecordContext,
+    check_grant,
+    check_record,
+)
+from keel.mesh.etcdconf import EtcdSettings
+from keel.mesh.etcdmsg import KIND_ENROLMENT, ClusterRecord, Enrolment, Grant, RecordState
+from keel.mesh.etcdplan import Action, MemberView, Running
+from keel.mesh.etcdstate import Cluster, Stage
+from keel.mesh.etcdstore import Leaves
+from keel.mesh.identity import address_of
+from keel.mesh.keys import SigningPair
+from keel.mesh.store import Node
+from keel.outcome import Plan, Step
+from keel.ports import Host
+from keel.spec.model import Spec
+from keel.types import LOCALHOST, Capability, EtcdClusterId, Fingerprint, MeshId, Nonce, Secret
+
+ETCD_UNIT = "etcd.service"
+OWN_STATUS_SECONDS = 5.0
+MAX_STEPS = 16
+"""More than a whole birth takes; a Plan that does not end is a bug, not a loop."""
+
+EnableSpec = Callable[[Host], None]
+"""Sets overlays.etcd to enabled in the operator's spec, comments kept."""
+
+
+def enrolment(host: Host, mesh: MeshId, pair: SigningPair) -> bytes:
+    """This node's request for an intermediate, by its own key; the same CSR key every time until
+    it was granted."""
+    _, key = etcdstore.request_key(host)
+    address = address_of(mesh, pair.public)
+    body = Enrolment(
+        mesh=mesh,
+        address=address,
+        ed25519=pair.public,
+        csr=etcdpki.new_request(key, address),
+        nonce=Nonce(host.chance.bytes(16).hex()),
+    )
+    return wire.encode(wire.seal(KIND_ENROLMENT, body, pair))
+
+
+def take_grant(
+    host: Host, node: Node, grant: Grant, *, pinned: frozenset[Fingerprint], trusted: bool
+) -> CheckedGrant:
+    """The grant on disk, once it is believed; Refused by etcdcheck's rules. Hold the lock."""
+    number, key = etcdstore.request_key(host)
+    request = etcdpki.check_request(etcdpki.new_request(key, node.address))
+    held = frozenset(etcdtrust.fingerprints(etcdstore.load_roots(host)))
+    checked = check_grant(
+        grant,
+        GrantContext(
+            mesh=node.mesh,
+            address=node.address,
+            key=node.key,
+            request_key=request.key,
+            pinned=held or pinned,
+            trusted=trusted,
+        ),
+        host.clock.now(),
+    )
+    etcdstore.save_roots(host, checked.roots)
+    held_crl = etcdstore.load_crl(host)
+    if held_crl is None or etcdcrl.read_crl(held_crl, checked.roots).number < checked.crl_number:
+        etcdstore.save_crl(host, grant.crl)
+    etcdstore.save_holder(host, grant.holder)
+    etcdstore.save_intermediate(host, number, checked.intermediate)
+    return checked
+
+
+def take_record(host: Host, node: Node, raw: bytes, *, window_open: bool = False) -> CheckedRecord:
+    """The record on disk and the stage `starting`, once it is believed; Refused by E10's rules.
+    Hold the lock."""
+    cluster = etcdstore.load_cluster(host)
+    checked = check_record(
+        raw,
+        RecordContext(
+            mesh=node.mesh,
+            address=node.address,
+            roots=etcdstore.load_roots(host),
+            cluster=cluster,
+            holder_epoch=0,
+            window_open=window_open,
+        ),
+        host.clock.now(),
+    )
+    if checked.again:
+        return checked
+    etcdstore.save_record(host, raw)
+    record = checked.record
+    etcdstore.save_cluster(
+        host,
+        etcdstate.start(
+            cluster,
+            formation=record.formation,
+            nonce=record.nonce,
+            record=checked.record_hash,
+            epoch=record.epoch,
+            cluster_id=record.cluster_id,
+        ),
+    )
+    return checked
+
+
+def current_record(host: Host) -> ClusterRecord | None:
+    """The newest record that was taken; it was believed then and may have expired since."""
+    raw = etcdstore.load_record(host)
+    if raw is None:
+        return None
+    envelope = wire.decode(raw, max_bytes=etcdstore.MAX_CRL_BYTES)
+    return codec.loads(ClusterRecord, envelope.payload, max_bytes=len(envelope.payload))
+
+
+def observe(host: Host, spec: Spec, node: Node) -> MemberView:
+    """This node's own etcd as it is now; asks nobody else."""
+    cluster = etcdstore.load_cluster(host)
+    record = current_record(host)
+    state = host.units.state(ETCD_UNIT)
+    return MemberView(
+        address=node.address,
+        capable=selfrecord.own_capability(host, spec) is Capability.ETCD,
+        confirmed=not host.files.exists(host.paths.pending_join(node.mesh)),
+        window_open=host.files.exists(host.paths.window),
+        clock_off=False,
+        cluster=cluster,
+        record=record,
+        has_grant=etcdstore.load_intermediate(host) is not None,
+        has_leaf=_leaf_is_current(host),
+        spec_enabled=spec.etcd_enabled,
+        stray=host.overlay.stray(),
+        data=host.overlay.data_state(),
+        marker=etcdstate.read_state(
+            etcdstate.Marker, host.paths.etcd_marker, host.files.read(host.paths.etcd_marker)
+        ),
+        files_current=_files_are_current(host, node),
+        drop_in_current=host.files.read(host.paths.etcd_drop_in)
+        == etcdconf.render_drop_in(node.prefix),
+        unit=etcdplan.Unit(
+            active=state.active in ("active", "activating", "reloading"),
+            enabled=state.enabled == "enabled",
+            masked=state.enabled == "masked",
+            ours=_files_are_laid(host),
+        ),
+        running=own_etcd(host),
+    )
+
+
+def plan(host: Host, spec: Spec, node: Node) -> Plan:
+    """What this member's etcd needs next."""
+    return etcdplan.decide(observe(host, spec, node), host.clock.now())
+
+
+def settle(host: Host, load_spec: Callable[[], Spec], enable_spec: EnableSpec, node: Node) -> Plan:
+    """Execute the Plan step by step, looking again after each (M3); the Plan that is left, with
+    what it waits for."""
+    for _ in range(MAX_STEPS):
+        spec = load_spec()
+        left = plan(host, spec, node)
+        if not left.steps:
+            return left
+        execute(host, node, left.steps[0], enable_spec)
+        host.console.say(f"etcd: {left.steps[0].why}")
+    return left
+
+
+def execute(host: Host, node: Node, step: Step, enable_spec: EnableSpec) -> None:
+    """One step; each is idempotent."""
+    match Action(step.action):
+        case Action.REMOVE_STRAY:
+            host.overlay.remove_stray()
+        case Action.ISSUE_LEAF:
+            issue_leaves(host, node)
+        case Action.ENABLE_SPEC:
+            enable_spec(host)
+        case Action.SET_DATA_ASIDE:
+            host.overlay.set_data_aside(host.clock.now().strftime("%Y%m%dT%H%M%SZ"))
+        case Action.WRITE_DROP_IN:
+            host.overlay.write_drop_in(etcdconf.render_drop_in(node.prefix))
+        case Action.LAY_FILES:
+            host.overlay.lay(files_to_lay(host, node))
+        case Action.START_ETCD:
+            host.overlay.start()
+        case Action.MARK_FORMED:
+            etcdstore.save_cluster(host, etcdstate.mark_formed(etcdstore.load_cluster(host)))
+
+
+def issue_leaves(host: Host, node: Node) -> Leaves:
+    """A new pair of leaves under the newest intermediate, checked before it is kept."""
+    granted = etcdstore.load_intermediate(host)
+    if granted is None:
+        raise Refused(
+            "no-intermediate",
+            "this node has no intermediate certificate yet",
+            "wait for the holder; `keel mesh etcd status` names it",
+        )
+    _, intermediate = granted
+    number = etcdstore.next_leaf_number(host)
+    now = host.clock.now()
+    made = {}
+    for kind, sign in (
+        (etcdprofile.Kind.MEMBER, etcdpki.member_leaf),
+        (etcdprofile.Kind.CLIENT, etcdpki.client_leaf),
+    ):
+        key = etcdcert.new_key(Secret(host.chance.bytes(etcdcert.KEY_ENTROPY_BYTES)))
+        leaf = sign(
+            intermediate,
+            key=key,
+            address=node.address,
+            serial=host.chance.bytes(etcdpki.SERIAL_BYTES),
+            now=now,
+        )
+        etcdprofile.profile_check(kind, leaf, issuer=intermediate.certificate, address=node.address)
+        made[kind] = etcdpki.Credential(leaf=leaf, chain=(intermediate.certificate,), key=key)
+    leaves = Leaves(
+        number=number,
+        member=made[etcdprofile.Kind.MEMBER],
+        client=made[etcdprofile.Kind.CLIENT],
+    )
+    etcdstore.save_leaves(host, leaves)
+    return leaves
+
+
+def files_to_lay(host: Host, node: Node) -> dict[str, Secret]:
+    """Exactly what belongs under /etc/etcd/keel; nothing before a record was taken (M2)."""
+    record = current_record(host)
+    leaves = etcdstore.load_leaves(host)
+    cluster = etcdstore.load_cluster(host)
+    if record is None or leaves is None or cluster.stage is Stage.IDLE:
+        return {}
+    settings = EtcdSettings(
+        address=node.address,
+        members=record.members,
+        state=_start_state(cluster, record),
+        token=record.token,
+    )
+    return {
+        "member.pem": etcdpki.encode_credential(leaves.member),
+        "trust.pem": Secret(host.files.read(host.paths.etcd_trust) or b""),
+        "crl.der": Secret(etcdstore.load_crl(host) or b""),
+        "etcd.env": Secret(etcdconf.render_env(settings)),
+    }
+
+
+def own_etcd(host: Host) -> Running | None:
+    """What this node's own etcd answers; None while it answers nothing."""
+    if etcdstore.load_leaves(host) is None:
+        return None
+    try:
+        status = host.etcd_at(LOCALHOST).status(timeout_seconds=OWN_STATUS_SECONDS)
+    except EtcdError:
+        return None
+    return Running(cluster_id=EtcdClusterId(status.cluster_id), has_leader=status.leader != 0)
+
+
+def sees_leader(host: Host) -> bool:
+    running = own_etcd(host)
+    return running is not None and running.has_leader
+
+
+def _start_state(cluster: Cluster, record: ClusterRecord) -> RecordState:
+    return RecordState.EXISTING if cluster.stage is Stage.FORMED else record.state
+
+
+def _leaf_is_current(host: Host) -> bool:
+    leaves, granted = etcdstore.load_leaves(host), etcdstore.load_intermediate(host)
+    if leaves is None or granted is None:
+        return False
+    return leaves.member.chain[0] == granted[1].certificate
+
+
+def _files_are_laid(host: Host) -> bool:
+    return host.overlay.laid("member.pem") is not None
+
+
+def _files_are_current(host: Host, node: Node) -> bool:
+    wanted = files_to_lay(host, node)
+    return all(host.overlay.laid(name) == content for name, content in wanted.items())

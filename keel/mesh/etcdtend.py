@@ -1,0 +1,184 @@
+"""`keel mesh etcd tend`: one bounded pass over what the registry needs on this node (E14).
+
+Owns the list of duties; each comes to one typed outcome and one sentence. Crash-only; a second
+flock keeps two passes apart. While something is open a faster timer runs the same pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from keel.errors import KeelError, PeerError, Refused
+from keel.mesh import (
+    etcdbirth,
+    etcdissue,
+    etcdmember,
+    etcdstate,
+    etcdstore,
+    members,
+    selfrecord,
+    store,
+    talk,
+)
+from keel.mesh.etcdbirth import ETCD_PATH
+from keel.mesh.etcddoors import ENROLL
+from keel.mesh.etcdholder import holder_of
+from keel.mesh.etcdmember import EnableSpec
+from keel.mesh.etcdmsg import Enroll, EnrollAnswer
+from keel.mesh.etcdstate import Stage
+from keel.mesh.store import Node
+from keel.mesh.trust import is_root
+from keel.outcome import Plan, Waiting
+from keel.ports import Host
+from keel.spec.model import Spec
+from keel.types import Capability
+
+FAST_TIMER = "keel-mesh-etcd-fast.timer"
+
+
+class Result(StrEnum):
+    NOTHING = "nothing"
+    DONE = "done"
+    WAITING = "waiting"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duty:
+    """What became of one duty, in one sentence."""
+
+    name: str
+    result: Result
+    text: str
+    waiting: tuple[Waiting, ...] = ()
+
+
+LoadSpec = Callable[[], Spec]
+
+
+def tend(host: Host, load_spec: LoadSpec, enable_spec: EnableSpec) -> tuple[Duty, ...]:
+    """One pass. A duty that fails is kept as a failure and does not stop the next."""
+    with host.locks.hold(host.paths.tend_lock, what="the tend", wait_seconds=0.0):
+        node = store.require(host)
+        if selfrecord.own_capability(host, load_spec()) is not Capability.ETCD:
+            return (Duty(name="etcd", result=Result.NOTHING, text="this node cannot run etcd"),)
+        duties = (
+            _try(host, "credentials", lambda: _credentials(host, node)),
+            _try(host, "birth", lambda: _birth(host, node)),
+            _try(host, "etcd", lambda: _own_etcd(host, load_spec, enable_spec, node)),
+        )
+        _pace(host, duties)
+    return duties
+
+
+def _try(host: Host, name: str, run: Callable[[], Duty]) -> Duty:
+    """One duty behind its own boundary; its failure is kept until it is gone (E15)."""
+    failures = etcdstore.load_failures(host)
+    try:
+        duty = run()
+    except KeelError as error:
+        code = error.rule if isinstance(error, Refused) else error.code
+        etcdstore.save_failures(
+            host,
+            etcdstate.fail(
+                failures,
+                code=code,
+                subject=name,
+                text=error.summary(),
+                remedy=error.remedy(),
+                now=host.clock.now(),
+            ),
+        )
+        return Duty(name=name, result=Result.FAILED, text=error.summary())
+    left = tuple(entry for entry in failures.entries if entry.subject == name)
+    for entry in left:
+        failures = etcdstate.mend(failures, code=entry.code, subject=name)
+    if left:
+        etcdstore.save_failures(host, failures)
+    return duty
+
+
+def _credentials(host: Host, node: Node) -> Duty:
+    """A capable member without a grant asks the holder for one; the holder grants itself."""
+    name = "credentials"
+    if etcdstore.load_intermediate(host) is not None:
+        return Duty(name=name, result=Result.NOTHING, text="this node has its intermediate")
+    if etcdstore.load_authority(host) is not None:
+        grant_oneself(host, node)
+        return Duty(name=name, result=Result.DONE, text="granted this node its own intermediate")
+    holder = holder_of(host, node)
+    member = node.view.by_key(holder) if holder else None
+    if member is None:
+        return _wait(name, "a grant", "the holder", "no holder of the etcd root is known here yet")
+    request = Enroll(
+        enrolment=etcdmember.enrolment(host, node.mesh, node.identity.signing),
+        admissions=members.chain(node.roster, node.key),
+    )
+    try:
+        answer = talk.ask(host, node, member, ENROLL, request, EnrollAnswer, path=ETCD_PATH)
+    except PeerError as error:
+        return _wait(name, "a grant", member.display, error.text)
+    with store.locked(host, "the mesh"):
+        etcdmember.take_grant(
+            host,
+            node,
+            answer.body.grant,
+            pinned=frozenset(),
+            trusted=is_root(node.trust, member.key),
+        )
+    return Duty(name=name, result=Result.DONE, text=f"{member.display} granted the intermediate")
+
+
+def grant_oneself(host: Host, node: Node) -> None:
+    """The holder's own grant, by the same way as everybody's."""
+    with store.locked(host, "the mesh"):
+        admitted = {member.key: member.address for member in node.view.members}
+        request = etcdmember.enrolment(host, node.mesh, node.identity.signing)
+        granted = etcdissue.grant(host, node, request, admitted=admitted)
+        etcdmember.take_grant(host, node, granted, pinned=frozenset(), trusted=True)
+
+
+def _birth(host: Host, node: Node) -> Duty:
+    if etcdstore.load_authority(host) is None:
+        return Duty(name="birth", result=Result.NOTHING, text="another node holds the root")
+    seen = etcdbirth.holder_duty(host, node)
+    if seen.told:
+        return Duty(name="birth", result=Result.DONE, text=f"told {', '.join(seen.told)}")
+    if seen.waiting:
+        first = seen.waiting[0]
+        text = f"{first.what} waits for {first.waiting_for}: {first.why}"
+        return Duty(name="birth", result=Result.WAITING, text=text, waiting=seen.waiting)
+    return Duty(name="birth", result=Result.NOTHING, text="no birth is due")
+
+
+def _own_etcd(host: Host, load_spec: LoadSpec, enable_spec: EnableSpec, node: Node) -> Duty:
+    before = etcdstore.load_cluster(host)
+    left: Plan = etcdmember.settle(host, load_spec, enable_spec, node)
+    after = etcdstore.load_cluster(host)
+    if left.waiting:
+        first = left.waiting[0]
+        text = f"{first.what} waits for {first.waiting_for}: {first.why}"
+        return Duty(name="etcd", result=Result.WAITING, text=text, waiting=left.waiting)
+    if before != after:
+        return Duty(name="etcd", result=Result.DONE, text=f"this member is {after.stage}")
+    return Duty(name="etcd", result=Result.NOTHING, text=f"this member is {after.stage}")
+
+
+def _wait(name: str, what: str, whom: str, why: str) -> Duty:
+    waiting = Waiting(what=what, waiting_for=whom, why=why)
+    return Duty(
+        name=name, result=Result.WAITING, text=f"{what} waits for {whom}: {why}", waiting=(waiting,)
+    )
+
+
+def _pace(host: Host, duties: tuple[Duty, ...]) -> None:
+    """The fast timer runs while a birth is open on this node, and only then."""
+    open_birth = etcdstore.load_cluster(host).stage is Stage.STARTING or any(
+        duty.name == "birth" and duty.result in (Result.DONE, Result.WAITING) for duty in duties
+    )
+    if open_birth:
+        host.units.start(FAST_TIMER, block=False)
+    else:
+        host.units.stop(FAST_TIMER)

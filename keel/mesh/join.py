@@ -1,0 +1,353 @@
+"""`keel mesh join`: the new node's side, from a token to a confirmed member (M2).
+
+Owns the order of effects; every step can be cut off, and the same command goes on.
+
+Rules:
+(N1) All keys are on disk before the first packet, and are used again by every later try on the
+     same mesh.
+(N2) First contact is inside WireGuard: a temporary key and address that follow from the token.
+(N3) What the answer promises is on disk, genesis last, before the confirmation is sent;
+     `pending-join` goes when the confirmation was answered. In between the sync goes on with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from keel import codec
+from keel.errors import BadSignature, BadValue, KeelError, PeerError, Refused, StateCorrupt
+from keel.mesh import create, exchange, joinmsg, roster, selfrecord, store, talk, up
+from keel.mesh.exchange import Hello, HelloAnswer
+from keel.mesh.identity import prefix_of
+from keel.mesh.joinmsg import Admitted, EtcdPart, JoinRequest
+from keel.mesh.members import Member
+from keel.mesh.store import Identity, Node
+from keel.mesh.token import InviteKeys, Token, derive
+from keel.mesh.trust import Origin, TrustStore, with_root
+from keel.outcome import Done
+from keel.ports import Deadline, Host, WgPeer
+from keel.spec.model import Spec
+from keel.types import InviteId, MeshId, Nonce, SigningKey
+
+JOIN_PATH = "/v1/join"
+HELLO_PATH = "/v1/hello"
+FIRST_CONTACT_SECONDS = 60.0
+"""Twelve handshakes of WireGuard's, five seconds each: enough on any link that works at all."""
+TRY_SECONDS = 15.0
+CONFIRM_SECONDS = 60.0
+RETRY_SECONDS = 1.0
+
+
+AskEtcd = Callable[[Identity], bytes | None]
+"""The enrolment that a request carries; None for a node that cannot run etcd (E1)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """pending-join/<mesh>/join.json: whom this node asked, and what it was given; no secret."""
+
+    invite: InviteId
+    inviter: SigningKey
+    admitted: Admitted | None = None
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """This node as a member, its inviter, and what the answer said of etcd."""
+
+    node: Node
+    inviter: Member
+    etcd: EtcdPart
+
+
+def join(host: Host, spec: Spec, token: Token, *, ask_etcd: AskEtcd, discard: bool) -> Done[Joined]:
+    """This node as a confirmed member of the token's mesh; run again it goes on. Refused by the
+    inviter's own reason; PeerError `no-answer` when there is only silence."""
+    with store.locked(host, "the mesh"):
+        before = store.load(host)
+        _refuse_other_mesh(host, before, token, discard=discard)
+    if before is not None:
+        known = _already_member(host, before, token)
+        if known is not None:
+            return Done(value=known)
+    admitted = _granted(host, token.mesh, token.invite)
+    if admitted is None:
+        admitted = _first_contact(host, spec, token, before, ask_etcd)
+    _become_member(host, spec, token.mesh, token.inviter, admitted)
+    joined = confirm(host, deadline=Deadline.after(host.clock, CONFIRM_SECONDS))
+    return Done(value=joined, changed=(f"member/{joined.node.address} joined",))
+
+
+def confirm(host: Host, *, deadline: Deadline) -> Joined:
+    """Tell the inviter that its answer arrived, until it says that it knows; then the pending
+    join is over. PeerError when the deadline passes: the timer goes on."""
+    node = store.require(host)
+    pending = load_pending(host, node.mesh)
+    if pending is None or pending.admitted is None:
+        raise Refused(
+            "nothing-pending", "no join is pending on this node", "look at `keel mesh status`"
+        )
+    inviter = node.view.by_key(pending.inviter)
+    if inviter is None:
+        raise Refused(
+            "inviter-removed",
+            "the inviter is no live member of this mesh any more",
+            "`keel mesh leave` on this node, then join with another member's invite",
+        )
+    _say_hello(host, node, inviter, deadline)
+    with store.locked(host, "the mesh"):
+        host.files.remove(host.paths.pending_join(node.mesh))
+    return Joined(node=node, inviter=inviter, etcd=pending.admitted.etcd)
+
+
+def discard_pending(host: Host) -> Done[tuple[str, ...]]:
+    """Give up every join that was begun and not finished; its keys go with it."""
+    with store.locked(host, "the mesh"):
+        names = host.files.names(host.paths.pending_joins)
+        for name in names:
+            host.files.remove(host.paths.pending_joins / name)
+    return Done(value=names, changed=tuple(f"pending-join/{name} discarded" for name in names))
+
+
+def load_pending(host: Host, mesh: MeshId) -> Pending | None:
+    """The join that is open in this mesh, if there is one."""
+    path = _pending_file(host, mesh)
+    raw = host.files.read(path)
+    if raw is None:
+        return None
+    try:
+        return codec.loads(Pending, raw, max_bytes=store.MAX_STATE_BYTES, strict=False)
+    except BadValue as error:
+        raise StateCorrupt(path, error.summary()) from error
+
+
+def _pending_file(host: Host, mesh: MeshId) -> Path:
+    return host.paths.pending_join(mesh) / "join.json"
+
+
+def _refuse_other_mesh(host: Host, node: Node | None, token: Token, *, discard: bool) -> None:
+    if node is not None and node.mesh != token.mesh:
+        raise Refused(
+            "other-mesh",
+            f"this node is in mesh {node.mesh} and the token is for mesh {token.mesh}",
+            "`keel mesh leave` first, if this node is to change meshes",
+        )
+    for name in host.files.names(host.paths.pending_joins):
+        if name == token.mesh:
+            continue
+        if not discard:
+            create.refuse_pending(host)
+        host.files.remove(host.paths.pending_joins / name)
+
+
+def _already_member(host: Host, node: Node, token: Token) -> Joined | None:
+    """The finished join of a node whose inviter knows it; None when the token has to be redeemed
+    (again): refused as unknown, or only silence."""
+    if load_pending(host, node.mesh) is not None:
+        try:
+            return confirm(host, deadline=Deadline.after(host.clock, TRY_SECONDS))
+        except PeerError:
+            return None
+    inviter = node.view.by_key(token.inviter)
+    if inviter is None:
+        return None
+    try:
+        _say_hello(host, node, inviter, Deadline.after(host.clock, TRY_SECONDS))
+    except PeerError:
+        return None
+    return Joined(node=node, inviter=inviter, etcd=EtcdPart())
+
+
+def _granted(host: Host, mesh: MeshId, invite: InviteId) -> Admitted | None:
+    """What an earlier, interrupted run was given for the same invite."""
+    pending = load_pending(host, mesh)
+    return pending.admitted if pending and pending.invite == invite else None
+
+
+def _first_contact(
+    host: Host, spec: Spec, token: Token, before: Node | None, ask_etcd: AskEtcd
+) -> Admitted:
+    """Redeem the token over its temporary tunnel; the machine is as before after a refusal."""
+    with store.locked(host, "the mesh"):
+        identity = _identity(host, token.mesh, before)
+        pending = Pending(invite=token.invite, inviter=token.inviter)
+        host.files.write(_pending_file(host, token.mesh), codec.dumps(pending))
+        keys = derive(
+            token.secret, mesh=token.mesh, invite=token.invite, prefix=prefix_of(token.mesh)
+        )
+        enrolment = ask_etcd(identity)
+        _raise_temporary(host, spec, token, keys)
+    try:
+        admitted = _redeem(host, spec, token, keys, identity, enrolment)
+    except KeelError:
+        _lower_temporary(host, spec, before)
+        raise
+    with store.locked(host, "the mesh"):
+        granted = Pending(invite=token.invite, inviter=token.inviter, admitted=admitted)
+        host.files.write(_pending_file(host, token.mesh), codec.dumps(granted))
+    return admitted
+
+
+def _identity(host: Host, mesh: MeshId, before: Node | None) -> Identity:
+    """The keys of this mesh: a member's own, else those of an earlier try, else new ones (N1)."""
+    place = host.paths.pending_join(mesh)
+    host.files.make_dir(place)
+    if before is not None:
+        return before.identity
+    return store.make_identity(host, place / "signing.key", place / "wireguard.key")
+
+
+def _raise_temporary(host: Host, spec: Spec, token: Token, keys: InviteKeys) -> None:
+    wanted = spec.network.wireguard
+    host.wireguard.raise_interface(
+        wanted.interface, port=wanted.port, mtu=wanted.mtu, private=keys.pair.private
+    )
+    host.wireguard.set_address(wanted.interface, keys.address, prefix_of(token.mesh))
+
+
+def _lower_temporary(host: Host, spec: Spec, before: Node | None) -> None:
+    """Nothing of a refused first contact stays: a member is raised again as it was."""
+    if before is None:
+        host.wireguard.drop_interface(spec.network.wireguard.interface)
+        return
+    with store.locked(host, "the mesh"):
+        up.bring_up(host, spec, before, store.load_invites(host))
+
+
+def _redeem(
+    host: Host,
+    spec: Spec,
+    token: Token,
+    keys: InviteKeys,
+    identity: Identity,
+    enrolment: bytes | None,
+) -> Admitted:
+    deadline = Deadline.after(host.clock, FIRST_CONTACT_SECONDS)
+    tries = 0
+    while not deadline.passed(host.clock):
+        endpoint = token.endpoints[tries % len(token.endpoints)] if token.endpoints else None
+        host.console.waiting(f"asking the inviter at {endpoint}")
+        host.wireguard.set_peer(
+            spec.network.wireguard.interface,
+            WgPeer(
+                key=token.wireguard,
+                allowed=token.address,
+                endpoint=endpoint,
+                keepalive_seconds=spec.network.wireguard.keepalive,
+                preshared=keys.preshared,
+            ),
+        )
+        tries += 1
+        request = _request(host, spec, token, keys, identity, enrolment)
+        try:
+            raw = host.channel.post(
+                token.address,
+                JOIN_PATH,
+                request,
+                timeout_seconds=min(TRY_SECONDS, max(1.0, deadline.remaining(host.clock))),
+            )
+        except PeerError:
+            host.clock.sleep(RETRY_SECONDS)
+            continue
+        return _opened(raw, token, keys, request)
+    raise PeerError(
+        "the inviter",
+        "no-answer",
+        "no answer from the inviter",
+        remedy="one of three: its UDP port cannot be reached from here, this token is not its"
+        " (a wrong secret or key is met with silence), or keel is not running there;"
+        " look at `keel mesh invite --list` and `keel mesh status` there, then run this again",
+    )
+
+
+def _request(
+    host: Host,
+    spec: Spec,
+    token: Token,
+    keys: InviteKeys,
+    identity: Identity,
+    enrolment: bytes | None,
+) -> bytes:
+    request = JoinRequest(
+        mesh=token.mesh,
+        invite=token.invite,
+        nonce=Nonce(host.chance.bytes(16).hex()),
+        ed25519=identity.signing.public,
+        wireguard=identity.wireguard.public,
+        name=create.own_name(host, spec),
+        capability=selfrecord.own_capability(host, spec),
+        time=host.clock.now(),
+        endpoints=selfrecord.own_endpoints(host, spec)[: joinmsg.MAX_ENDPOINTS],
+        enrolment=enrolment,
+    )
+    return joinmsg.seal_request(request, keys, identity.signing)
+
+
+def _opened(raw: bytes, token: Token, keys: InviteKeys, request: bytes) -> Admitted:
+    answer = joinmsg.open_answer(raw, keys, inviter=token.inviter, mesh=token.mesh, request=request)
+    if answer.refusal is not None:
+        raise answer.refusal.as_error()
+    assert answer.admitted is not None  # noqa: S101  # JoinAnswer's own rule
+    return answer.admitted
+
+
+def _become_member(
+    host: Host, spec: Spec, mesh: MeshId, inviter: SigningKey, admitted: Admitted
+) -> None:
+    """Everything of the membership on disk, genesis last (N3); then the machine follows."""
+    with store.locked(host, "the mesh"):
+        node = store.load(host)
+        place = host.paths.pending_join(mesh)
+        if node is None:
+            identity = store.make_identity(host, place / "signing.key", place / "wireguard.key")
+            trust = with_root(TrustStore(), inviter, Origin.JOINED, host.clock.now())
+        else:
+            identity, trust = node.identity, node.trust
+        held = _checked_roster(mesh, admitted)
+        if node is not None:
+            held = roster.merge(held, node.roster.raws.values()).roster
+        node = store.assemble(identity, held=held, trust=trust)
+        if node.view.by_key(identity.signing.public) is None:
+            raise PeerError("the inviter", "not-admitted", "its answer does not admit this node")
+        store.save_identity(host, identity)
+        store.save_trust(host, trust)
+        store.save_roster(host, held)
+        node = selfrecord.refresh(host, spec, node)
+        store.save_genesis(host, held.founding.raw)
+        up.bring_up(host, spec, node, store.load_invites(host))
+    up.start_units(host)
+
+
+def _checked_roster(mesh: MeshId, admitted: Admitted) -> roster.Roster:
+    try:
+        held = roster.founded(admitted.genesis, mesh)
+    except (BadValue, BadSignature, Refused) as error:
+        raise PeerError("the inviter", "wrong-genesis", error.summary()) from error
+    return roster.merge(held, (*admitted.roster, admitted.admission)).roster
+
+
+def _say_hello(host: Host, node: Node, member: Member, deadline: Deadline) -> None:
+    """One answered hello; PeerError when the deadline passes or the member refuses."""
+    body = Hello(digest=roster.digest(node.roster), record=selfrecord.newest(node))
+    while True:
+        try:
+            talk.ask(
+                host,
+                node,
+                member,
+                exchange.HELLO,
+                body,
+                HelloAnswer,
+                path=HELLO_PATH,
+                timeout_seconds=min(TRY_SECONDS, max(1.0, deadline.remaining(host.clock))),
+            )
+        except PeerError as error:
+            if error.reason not in ("unreachable", "timeout") or deadline.passed(host.clock):
+                raise
+            host.console.waiting(f"waiting for {member.display} to confirm")
+            host.clock.sleep(RETRY_SECONDS)
+            continue
+        return

@@ -1,0 +1,104 @@
+"""`keel mesh leave`: a node's own removal, and everything of the mesh moved aside (M9, M2).
+
+Owns the order: the removal is signed and on disk, then told, then the machine goes quiet, then the
+state is moved. Nothing is deleted; run again after a crash it goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from keel.errors import KeelError, Refused
+from keel.mesh import drafts, exchange, store, talk, up, wire
+from keel.mesh.exchange import RosterAnswer, RosterAsk
+from keel.mesh.members import Member
+from keel.mesh.roster import digest
+from keel.mesh.store import Node
+from keel.mesh.sync import ROSTER_PATH
+from keel.outcome import Done
+from keel.ports import Host
+from keel.spec.model import Spec
+from keel.types import Nonce
+
+TELL_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """Which members know of it, and which learn it only from them."""
+
+    told: tuple[str, ...]
+    not_told: tuple[str, ...]
+
+
+def leave(host: Host, spec: Spec) -> Done[Left]:
+    """This node in no mesh any more, its keys and state below /var/lib/keel/left."""
+    with store.locked(host, "the mesh"):
+        node = store.require(host)
+        _refuse_voter(host)
+        others = talk.others(node)
+        node, removal = _sign_removal(host, node)
+    told, not_told = _tell(host, node, others, removal)
+    with store.locked(host, "the mesh"):
+        up.stop_units(host)
+        host.wireguard.drop_interface(spec.network.wireguard.interface)
+        host.firewall.drop()
+        _move_aside(host, node)
+    return Done(value=Left(told=told, not_told=not_told), changed=(f"member/{node.address} left",))
+
+
+def _refuse_voter(host: Host) -> None:
+    if host.files.exists(host.paths.etcd_cluster):
+        raise Refused(
+            "leave-etcd-member",
+            "this node is a member of the etcd cluster, which would go on counting it",
+            "remove it from the cluster first: see `keel mesh etcd status` on the holder",
+        )
+
+
+def _sign_removal(host: Host, node: Node) -> tuple[Node, bytes]:
+    """The node with its own removal in the roster; an interrupted leave signs no second one."""
+    if node.key in node.view.removed:
+        mine = node.view.removed[node.key]
+        return node, next(node.roster.raws[record] for record in mine)
+    removal = drafts.make_removal(
+        node.roster,
+        node.identity.signing,
+        node.key,
+        now=host.clock.now(),
+        nonce=Nonce(host.chance.bytes(16).hex()),
+    )
+    raw = wire.encode(removal)
+    node, _ = store.merge_into(host, node, (raw,))
+    return node, raw
+
+
+def _tell(
+    host: Host, node: Node, others: tuple[Member, ...], removal: bytes
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Best effort: whoever hears it tells the rest."""
+    if others:
+        names = ", ".join(member.display for member in others)
+        host.console.waiting(f"telling {names}")
+    ask = RosterAsk(digest=digest(node.roster), records=(removal,))
+    answers = talk.ask_all(
+        host,
+        node,
+        dict.fromkeys(others, ask),
+        exchange.ROSTER,
+        RosterAnswer,
+        path=ROSTER_PATH,
+        timeout_seconds=TELL_SECONDS,
+    )
+    told = tuple(m.display for m, answer in answers.items() if not isinstance(answer, KeelError))
+    return told, tuple(m.display for m in others if m.display not in told)
+
+
+def _move_aside(host: Host, node: Node) -> None:
+    """Etcd's state first: with the mesh's gone, a second run would not find this node in a mesh."""
+    stamp = host.clock.now().strftime("%Y%m%dT%H%M%SZ")
+    place = host.paths.left / f"{node.mesh}-{stamp}"
+    host.files.make_dir(place)
+    for source in (host.paths.etcd, host.paths.mesh):
+        if host.files.exists(source):
+            host.files.rename(source, place / source.name)

@@ -1,0 +1,177 @@
+"""The members' channel, in: what a request to each path does on this node.
+
+Owns the way from bytes and a source address to an answer. The checks are keel.mesh.envelope's and
+keel.mesh.redeem's; the acts are other flows'. Called by the channel's service, once a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv6Address
+from typing import Any
+
+from keel.errors import KeelError, Refused
+from keel.mesh import admit, envelope, exchange, roster, store, up
+from keel.mesh.admit import GiveEtcdPart
+from keel.mesh.envelope import Accepted, ChannelView, Serves, Turned
+from keel.mesh.exchange import Hello, HelloAnswer, RosterAnswer, RosterAsk
+from keel.mesh.invite import claimed_members
+from keel.mesh.members import Member
+from keel.mesh.refusal import Refusal, plain
+from keel.mesh.store import Node
+from keel.ports import Host
+from keel.spec.model import Spec
+from keel.types import SigningKey
+
+HELLO_PATH = "/v1/hello"
+ROSTER_PATH = "/v1/roster"
+JOIN_PATH = "/v1/join"
+ETCD_PATH = "/v1/etcd"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A message of a live member that passed every check, on this node as it was then."""
+
+    host: Host
+    spec: Spec
+    node: Node
+    member: Member
+    body: Any
+
+
+Act = Callable[[Asked], object]
+"""What a kind does; the body of the answer comes back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of message that a path serves."""
+
+    body: type
+    act: Act | None = None
+    """None: hello, which a claimant may say as well, has a way of its own."""
+    fresh: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """What the registry's flows hang into the channel."""
+
+    etcd: Mapping[str, Kind]
+    give_etcd_part: GiveEtcdPart
+    joined: Callable[[Host, SigningKey], None]
+    own_role: Callable[[Host], str]
+
+
+def receive(
+    host: Host, spec: Spec, doors: Doors, path: str, source: IPv6Address, body: bytes
+) -> tuple[int, bytes]:
+    """The HTTP status and the body that answer one request. An error of a flow is a signed
+    refusal; only what nobody could prove is answered in plain."""
+    if path == JOIN_PATH:
+        return admit.redeem_request(host, spec, source, body, doors.give_etcd_part)
+    kinds = _kinds(doors).get(path)
+    if kinds is None:
+        return 404, plain("no-such-path", "no such path")
+    with store.locked(host, "the mesh"):
+        node = store.require(host)
+        view = _channel_view(host, node)
+        checked = envelope.check_message(
+            body,
+            source=source,
+            view=view,
+            serves={name: Serves(body=kind.body, fresh=kind.fresh) for name, kind in kinds.items()},
+            ledger=store.load_nonces(host),
+            now=host.clock.now(),
+        )
+        if isinstance(checked, Accepted):
+            store.save_nonce(host, checked.ledger, checked.line)
+    pair = node.identity.signing
+    if isinstance(checked, Turned):
+        return checked.rejection.status, envelope.refuse(checked, view, pair, host.clock.now())
+    answer = _act(host, spec, doors, node, kinds[checked.message.kind], checked)
+    return 200, envelope.answer(checked, answer, pair=pair, now=host.clock.now())
+
+
+def _act(
+    host: Host, spec: Spec, doors: Doors, node: Node, kind: Kind, accepted: Accepted
+) -> object:
+    sender = accepted.message.sender
+    try:
+        if kind.act is None:
+            return _hello(host, spec, doors, sender, accepted.body)
+        member = node.view.by_key(sender)
+        if member is None:
+            raise Refused("member-removed", "the sender is no member any more", "join again")
+        return kind.act(Asked(host=host, spec=spec, node=node, member=member, body=accepted.body))
+    except KeelError as error:
+        rule = error.rule if isinstance(error, Refused) else error.code
+        return Refusal(rule=rule, text=_ascii(error.summary()), remedy=_ascii(error.remedy()))
+
+
+def _hello(host: Host, spec: Spec, doors: Doors, sender: SigningKey, body: Hello) -> HelloAnswer:
+    """A claimant's first hello confirms its join; a member's brings its newest self record."""
+    if admit.confirm(host, spec, sender, body.record):
+        doors.joined(host, sender)
+        host.units.start(up.SYNC_UNIT, block=False)
+    elif body.record is not None:
+        _take_records(host, spec, (body.record,))
+    held = store.require(host).roster
+    return HelloAnswer(digest=roster.digest(held), etcd=doors.own_role(host))
+
+
+def _roster(asked: Asked) -> RosterAnswer:
+    ask: RosterAsk = asked.body
+    held = asked.node.roster
+    if ask.records:
+        held = _take_records(asked.host, asked.spec, ask.records).roster
+    return exchange.reply_to(held, ask)
+
+
+def _take_records(host: Host, spec: Spec, records: tuple[bytes, ...]) -> Node:
+    """Merge what somebody sent; the peers follow when it changed anything."""
+    with store.locked(host, "the mesh"):
+        before = store.require(host)
+        node, merged = store.merge_into(host, before, records)
+        if merged.added and not _someone_left(before, node):
+            invites = store.load_invites(host)
+            up.set_peers(host, spec, up.wanted_peers(spec, node, invites, host.clock.now()))
+        elif merged.added:
+            # The one who left may be the one who tells it and waits for this answer: its peer
+            # goes a moment later, in the sync.
+            host.units.start(up.SYNC_UNIT, block=False)
+    return node
+
+
+def _someone_left(before: Node, after: Node) -> bool:
+    live = {member.key for member in after.view.members}
+    return any(member.key not in live for member in before.view.members)
+
+
+def _kinds(doors: Doors) -> Mapping[str, Mapping[str, Kind]]:
+    return {
+        HELLO_PATH: {exchange.HELLO: Kind(body=Hello)},
+        ROSTER_PATH: {exchange.ROSTER: Kind(body=RosterAsk, act=_roster, fresh=False)},
+        ETCD_PATH: doors.etcd,
+    }
+
+
+def _channel_view(host: Host, node: Node) -> ChannelView:
+    return ChannelView(
+        mesh=node.mesh,
+        me=node.key,
+        members={m.address: m.key for m in node.view.members if m.key not in node.blocked},
+        claims={
+            address: claim.ed25519
+            for address, claim in claimed_members(
+                store.load_invites(host), host.clock.now()
+            ).items()
+        },
+    )
+
+
+def _ascii(text: str) -> str:
+    """A refusal travels as short printable ASCII."""
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text)[:600]

@@ -1,0 +1,212 @@
+"""The status document: `keel.status/1`, which may gain fields and never changes one.
+
+Pure: what was seen comes in, plain JSON values go out. Which warnings hold is decided here, in one
+place, for status, `--check` and the metrics alike.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from keel import codec
+from keel.mesh import etcdlook, roster
+from keel.mesh.etcdids import address_of_url, id_text
+from keel.mesh.etcdlook import EtcdSeen, Phase, Role
+from keel.mesh.liveness import Liveness
+from keel.mesh.status import MemberSeen, MeshSeen
+from keel.mesh.warnings import Warning, warn
+from keel.ports import EtcdMember
+from keel.spec.model import Spec
+from keel.types import Capability
+
+CLOCK_LIMIT = timedelta(seconds=60)
+"""The channel refuses at 300 s; a person should know long before."""
+CERTIFICATE_SOON = timedelta(days=7)
+
+Document = dict[str, object]
+
+
+def document(
+    spec: Spec, seen: MeshSeen, etcd: EtcdSeen, able: Capability, now: datetime
+) -> Document:
+    """The whole document."""
+    found = warnings(spec, seen, etcd, now)
+    node = seen.node
+    me = node.view.by_key(node.key)
+    return {
+        "schema": "keel.status/1",
+        "mesh": {
+            "id": node.mesh,
+            "prefix": node.prefix.compressed,
+            "digest": roster.digest(node.roster),
+        },
+        "self": {
+            "name": me.display if me else None,
+            "address": node.address.compressed,
+            "mode": spec.installation.mode.value,
+            "capable": able is Capability.ETCD,
+            "backend": seen.device.backend.value if seen.device else None,
+            "mtu": seen.device.mtu if seen.device else None,
+            "tcp_bound": seen.tcp_bound,
+        },
+        "members": [_member(one, now) for one in seen.members],
+        "window": None,
+        "etcd": _etcd(seen, etcd, able),
+        "rotation": None,
+        "warnings": [
+            {"code": w.code, "severity": w.severity.value, "text": w.text, "remedy": w.remedy}
+            for w in found
+        ],
+    }
+
+
+def warnings(spec: Spec, seen: MeshSeen, etcd: EtcdSeen, now: datetime) -> tuple[Warning, ...]:
+    """Every warning that holds now, the mesh's first."""
+    return (*_mesh_warnings(spec, seen), *_etcd_warnings(seen, etcd, now))
+
+
+def fault_tolerance(seen: MeshSeen, etcd: EtcdSeen) -> tuple[int, int, int]:
+    """Voters, quorum, and how many more voters may fail before writes stop; below 0: they did."""
+    voters = [member for member in etcd.members if not member.learner]
+    healthy = [m for m in voters if etcdlook.role_at(etcd, seen.node, m) is Role.VOTER]
+    quorum = len(voters) // 2 + 1
+    return len(voters), quorum, len(healthy) - quorum
+
+
+def _member(one: MemberSeen, now: datetime) -> Document:
+    handshake = one.peer.latest_handshake if one.peer else None
+    endpoint = one.peer.endpoint if one.peer else None
+    offset = one.clock_offset
+    return {
+        "name": one.member.display,
+        "address": one.member.address.compressed,
+        "state": one.state.value,
+        "endpoint": str(endpoint) if endpoint else None,
+        "endpoint_source": "static" if endpoint in one.member.endpoints else "learned",
+        "rx_age_seconds": None if one.silent_seconds is None else round(one.silent_seconds, 1),
+        "handshake_age_seconds": (
+            None if handshake is None else round((now - handshake).total_seconds(), 1)
+        ),
+        "clock_offset_seconds": None if offset is None else round(offset.total_seconds(), 3),
+        "capable": one.member.capability is Capability.ETCD,
+    }
+
+
+def _etcd(seen: MeshSeen, etcd: EtcdSeen, able: Capability) -> Document:
+    voters, quorum, tolerance = fault_tolerance(seen, etcd)
+    holder = seen.node.view.by_key(etcd.holder) if etcd.holder else None
+    listed = bool(etcd.members)
+    return {
+        "phase": etcd.phase.value if able is Capability.ETCD else Phase.NONE.value,
+        "cluster_id": None if etcd.cluster_id is None else id_text(etcd.cluster_id),
+        "formation": etcd.formation,
+        "leader": etcdlook.leader_text(etcd),
+        "voters": voters if listed else None,
+        "learners": len(etcd.members) - voters if listed else None,
+        "quorum": quorum if listed else None,
+        "fault_tolerance": max(0, tolerance) if listed else None,
+        "holder": holder.display if holder else None,
+        "members": [_etcd_member(seen, etcd, member) for member in etcd.members],
+        "certificates": [
+            {
+                "kind": one.kind,
+                "member": seen.node.address.compressed if one.kind != "root" else None,
+                "serial": one.serial,
+                "not_after": codec.format_time(one.not_after),
+            }
+            for one in etcd.certificates
+        ],
+        "crl": {
+            "number": etcd.crl_number,
+            "next_update": (
+                None if etcd.crl_next_update is None else codec.format_time(etcd.crl_next_update)
+            ),
+        },
+        "waiting": [
+            {
+                "what": item.what,
+                "for": item.waiting_for,
+                "since": None if item.since is None else codec.format_time(item.since),
+                "why": item.why,
+            }
+            for item in etcd.waiting
+        ],
+        "failures": [
+            {"code": item.code, "text": item.text, "since": codec.format_time(item.since)}
+            for item in etcd.failures
+        ],
+    }
+
+
+def _etcd_member(seen: MeshSeen, etcd: EtcdSeen, member: EtcdMember) -> Document:
+    address = address_of_url(member.peer_urls[0]) if member.peer_urls else None
+    found = seen.node.view.by_address(address) if address else None
+    role = etcdlook.role_at(etcd, seen.node, member)
+    return {
+        "name": found.display if found else member.name,
+        "id": id_text(member.id),
+        "role": "learner" if member.learner else "voter",
+        "healthy": role in (Role.VOTER, Role.LEARNER),
+        "address": address.compressed if address else None,
+    }
+
+
+def _mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
+    found = []
+    if seen.device is None:
+        found.append(warn("interface-missing", subject=spec.network.wireguard.interface))
+    for one in seen.members:
+        name = one.member.display
+        if one.state is Liveness.DOWN:
+            found.append(warn("member-down", subject=name, detail=_silence(one)))
+        elif one.state is Liveness.SUSPECT:
+            found.append(warn("member-suspect", subject=name, detail=_silence(one)))
+        offset = one.clock_offset
+        if offset is not None and abs(offset) >= CLOCK_LIMIT:
+            found.append(
+                warn("clock-off", subject=name, detail=f"{abs(offset).total_seconds():.0f} s")
+            )
+    for told in seen.node.view.warnings:
+        member = seen.node.view.by_key(told.subject)
+        subject = member.display if member else told.subject[:8]
+        found.append(warn(told.code, subject=subject, detail=told.text))
+    if seen.pending is not None:
+        found.append(warn("join-unconfirmed", subject=seen.pending))
+    if seen.window_open:
+        found.append(warn("window-open", detail="see `keel network confirm`"))
+    return found
+
+
+def _silence(one: MemberSeen) -> str:
+    if one.silent_seconds is None:
+        return "nothing was ever received from it"
+    return f"no answer, and nothing received for {one.silent_seconds:.0f} s"
+
+
+def _etcd_warnings(seen: MeshSeen, etcd: EtcdSeen, now: datetime) -> list[Warning]:
+    found = []
+    if etcd.phase in (Phase.VOTER, Phase.LEARNER):
+        if etcd.status is None:
+            found.append(warn("etcd-down", detail="no answer on [::1]:2379"))
+        elif not etcd.status.leader:
+            found.append(warn("etcd-no-quorum", detail="too few voters can reach each other"))
+        elif etcd.members and fault_tolerance(seen, etcd)[2] <= 0:
+            voters, quorum, _ = fault_tolerance(seen, etcd)
+            found.append(
+                warn(
+                    "etcd-no-fault-tolerance",
+                    detail=f"{quorum} of {voters} voters are needed and no more are healthy",
+                )
+            )
+    found += [warn("etcd-waits", subject=w.what, detail=w.waiting_for) for w in etcd.waiting]
+    found += [
+        warn("etcd-failed", subject=f.subject, detail=f.text, remedy=f.remedy)
+        for f in etcd.failures
+    ]
+    for one in etcd.certificates:
+        if one.not_after - now < CERTIFICATE_SOON:
+            ends = codec.format_time(one.not_after)
+            found.append(warn("certificate-ends", subject=one.kind, detail=ends))
+    if etcd.crl_next_update is not None and etcd.crl_next_update < now:
+        found.append(warn("crl-old", detail=codec.format_time(etcd.crl_next_update)))
+    return found

@@ -1,0 +1,63 @@
+"""What this node says of itself, kept true: its self record follows spec, keys and trust."""
+
+from __future__ import annotations
+
+from keel.mesh import drafts, roster, store, wire
+from keel.mesh.records import SelfRecord
+from keel.mesh.store import Node
+from keel.mesh.trust import operator_roots
+from keel.ports import Host
+from keel.spec.model import Spec, capability
+from keel.types import Capability, Endpoint
+
+
+def own_capability(host: Host, spec: Spec) -> Capability:
+    """Whether this node can run etcd (E1)."""
+    return capability(spec, overlay_installed=host.overlay_etcd_installed)
+
+
+def own_endpoints(host: Host, spec: Spec) -> tuple[Endpoint, ...]:
+    """Where others reach this node: the spec's word, else the machine's own global addresses."""
+    wanted = spec.network.wireguard
+    return wanted.endpoints or host.machine.underlay_endpoints(wanted.port)
+
+
+def refresh(host: Host, spec: Spec, node: Node, *, lived: int = 0) -> Node:
+    """The node with a self record that says how it is now; nothing is signed when it does
+    already. Hold the lock."""
+    me = node.view.by_key(node.key)
+    endpoints = own_endpoints(host, spec)
+    able = own_capability(host, spec)
+    roots = operator_roots(node.trust)
+    same = (
+        me is not None
+        and me.self_counter is not None
+        and (me.wireguard, me.endpoints, me.capability, me.roots)
+        == (node.identity.wireguard.public, endpoints, able, roots)
+        and lived <= me.lived
+    )
+    if same:
+        return node
+    record = drafts.make_self(
+        node.roster,
+        node.identity.signing,
+        wireguard=node.identity.wireguard.public,
+        endpoints=endpoints,
+        capability=able,
+        roots=roots,
+        lived=max(lived, me.lived if me else 0),
+        now=host.clock.now(),
+    )
+    merged = roster.merge(node.roster, (wire.encode(record),))
+    store.save_roster(host, merged.roster)
+    return store.assemble(node.identity, held=merged.roster, trust=node.trust)
+
+
+def newest(node: Node) -> bytes | None:
+    """This node's newest self record as bytes; None before it made one."""
+    own = [
+        (entry.body.counter, entry.raw)
+        for entry in node.roster.entries.values()
+        if isinstance(entry.body, SelfRecord) and entry.signer == node.key
+    ]
+    return max(own)[1] if own else None

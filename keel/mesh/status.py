@@ -1,0 +1,156 @@
+"""`keel mesh status`: what is true now, from packets received and signed answers (M11, E21).
+
+Owns the look at this node and at its peers. The document's shape is keel.mesh.report's; how a
+member is judged is keel.mesh.liveness's. Changes nothing but the samples in /run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from keel import codec
+from keel.errors import BadValue, KeelError
+from keel.mesh import exchange, join, liveness, roster, store, talk
+from keel.mesh.envelope import Answered
+from keel.mesh.exchange import Hello, HelloAnswer
+from keel.mesh.liveness import Answer, Liveness, Samples
+from keel.mesh.members import Member
+from keel.mesh.store import Node
+from keel.ports import Host, WgDevice, WgPeerState
+from keel.spec.model import Spec
+from keel.types import SigningKey
+
+MAX_SAMPLES_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSeen:
+    """One member as this node sees it now."""
+
+    member: Member
+    state: Liveness
+    peer: WgPeerState | None
+    silent_seconds: float | None
+    clock_offset: timedelta | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshSeen:
+    """This node and its members; `pending` names the inviter of an unconfirmed join."""
+
+    node: Node
+    device: WgDevice | None
+    members: tuple[MemberSeen, ...]
+    tcp_bound: str
+    window_open: bool
+    pending: str | None
+    etcd_roles: Mapping[SigningKey, str]
+
+
+def look(host: Host, spec: Spec) -> MeshSeen:
+    """One look: the interface's counters, and a signed answer asked of every member at once."""
+    node = store.require(host)
+    asked = host.clock.now()
+    answers = _ask_all(host, node)
+    window = (asked, host.clock.now())
+    device = host.wireguard.show(spec.network.wireguard.interface)
+    samples = sample(host, device, answers)
+    now = host.clock.monotonic()
+    return MeshSeen(
+        node=node,
+        device=device,
+        members=tuple(
+            _seen(m, samples, device, answers.get(m), now, window) for m in talk.others(node)
+        ),
+        tcp_bound=host.machine.tcp_bound_now(),
+        window_open=host.files.exists(host.paths.window),
+        pending=_pending(host, node),
+        etcd_roles={
+            member.key: answer.body.etcd
+            for member, answer in answers.items()
+            if isinstance(answer, Answered)
+        },
+    )
+
+
+def sample(
+    host: Host,
+    device: WgDevice | None,
+    answers: Mapping[Member, Answered[HelloAnswer] | KeelError],
+) -> Samples:
+    """Take this look's samples and keep them in /run for the next; every sync takes one, too."""
+    path = host.paths.run / "liveness.json"
+    answered = [
+        member.wireguard
+        for member, answer in answers.items()
+        if member.wireguard is not None and not isinstance(answer, KeelError)
+    ]
+    samples = liveness.take(
+        _load_samples(host), device, now=host.clock.monotonic(), answered=answered
+    )
+    host.files.make_dir(host.paths.run, mode=0o755)
+    host.files.write(path, codec.dumps(samples), mode=0o644)
+    return samples
+
+
+def _load_samples(host: Host) -> Samples:
+    """The last look's; none after a boot. They are hints of this boot alone: a file that does not
+    parse is as good as none."""
+    raw = host.files.read(host.paths.run / "liveness.json", max_bytes=MAX_SAMPLES_BYTES)
+    try:
+        return codec.loads(Samples, raw or b"{}", max_bytes=MAX_SAMPLES_BYTES, strict=False)
+    except BadValue:
+        return Samples()
+
+
+def _ask_all(host: Host, node: Node) -> Mapping[Member, Answered[HelloAnswer] | KeelError]:
+    body = Hello(digest=roster.digest(node.roster))
+    return talk.ask_all(
+        host,
+        node,
+        dict.fromkeys(talk.others(node), body),
+        exchange.HELLO,
+        HelloAnswer,
+        path=join.HELLO_PATH,
+        timeout_seconds=talk.PING_SECONDS,
+    )
+
+
+def _seen(
+    member: Member,
+    samples: Samples,
+    device: WgDevice | None,
+    answer: Answered[HelloAnswer] | KeelError | None,
+    now: float,
+    window: tuple[datetime, datetime],
+) -> MemberSeen:
+    given = isinstance(answer, Answered)
+    taken = samples.peers.get(member.wireguard) if member.wireguard else None
+    return MemberSeen(
+        member=member,
+        state=liveness.judge(taken, now=now, answer=Answer.GIVEN if given else Answer.MISSING),
+        peer=_peer(device, member),
+        silent_seconds=liveness.silent_seconds(taken, now=now),
+        clock_offset=clock_offset(answer.time, *window) if isinstance(answer, Answered) else None,
+    )
+
+
+def clock_offset(said: datetime, asked: datetime, heard: datetime) -> timedelta:
+    """How far a member's clock is surely from ours: nothing while what it said lies between the
+    question and the answer; positive when it is ahead."""
+    return said - min(max(said, asked), heard)
+
+
+def _peer(device: WgDevice | None, member: Member) -> WgPeerState | None:
+    peers = device.peers if device else ()
+    return next((peer for peer in peers if peer.key == member.wireguard), None)
+
+
+def _pending(host: Host, node: Node) -> str | None:
+    pending = join.load_pending(host, node.mesh)
+    if pending is None:
+        return None
+    inviter = node.view.by_key(pending.inviter)
+    return inviter.display if inviter else "its inviter"

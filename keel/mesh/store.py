@@ -1,0 +1,265 @@
+"""A node's own state of the mesh on disk: loads it whole, writes it piece by piece.
+
+Owns the files below /var/lib/keel/mesh and what their absence means. Decides nothing.
+
+Rules:
+(S1) `genesis` says that this node is in a mesh. It is written last of what a membership needs, so
+     a node is in a mesh with all of its state, or not at all.
+(S2) A file that must be there and is not, is empty or does not parse is StateCorrupt with its path;
+     never an empty default. A roster without its genesis is corrupt, unless a join is under way.
+(S3) Keys are created, never overwritten: an interrupted flow goes on with the keys it made.
+(S4) A record goes from disk only when a newer one of the same kind and signer has replaced it.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from ipaddress import IPv6Address, IPv6Network
+from pathlib import Path
+
+from keel import codec
+from keel.errors import BadSignature, BadValue, Refused, StateCorrupt
+from keel.mesh import keys, members, roster, wire
+from keel.mesh.identity import address_of
+from keel.mesh.invite import InviteState, parse_invite
+from keel.mesh.keys import SigningPair, WgPair
+from keel.mesh.members import View
+from keel.mesh.nonces import MAX_FILE_BYTES, NonceLedger, parse_nonces
+from keel.mesh.roster import Merged, Roster
+from keel.mesh.trust import TrustStore
+from keel.ports import Host
+from keel.types import InviteId, MeshId, Secret, SigningKey, parse_wg_key
+
+LOCK_WAIT_SECONDS = 20.0
+"""Longer than any flow holds the lock: none holds it across a remote call."""
+
+MAX_STATE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """The two key pairs of a node."""
+
+    signing: SigningPair
+    wireguard: WgPair
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node that is in a mesh, as its disk has it; `view` is what the roster comes to."""
+
+    identity: Identity
+    mesh: MeshId
+    prefix: IPv6Network
+    address: IPv6Address
+    roster: Roster
+    view: View
+    trust: TrustStore
+
+    @property
+    def key(self) -> SigningKey:
+        return self.identity.signing.public
+
+    @property
+    def blocked(self) -> frozenset[SigningKey]:
+        """The keys that this node alone has done with."""
+        return frozenset(block.key for block in self.trust.blocks)
+
+
+def locked(host: Host, what: str) -> AbstractContextManager[None]:
+    """The one lock for mutation on this host; never hold it across a remote call."""
+    return host.locks.hold(host.paths.lock, what=what, wait_seconds=LOCK_WAIT_SECONDS)
+
+
+def load(host: Host) -> Node | None:
+    """This node's state; None when it is in no mesh (S1, S2)."""
+    genesis = host.files.read(host.paths.genesis)
+    if genesis is None:
+        if host.files.names(host.paths.roster) and not host.files.names(host.paths.pending_joins):
+            raise StateCorrupt(host.paths.genesis, "missing, though this node is in a mesh")
+        return None
+    identity = _load_identity(host, host.paths.signing_key, host.paths.wireguard_key)
+    return assemble(
+        identity,
+        held=_load_roster(host, genesis),
+        trust=_load_trust(host),
+    )
+
+
+def assemble(identity: Identity, *, held: Roster, trust: TrustStore) -> Node:
+    """A node of these parts; what it is follows from them."""
+    view = members.view(held)
+    me = view.by_key(identity.signing.public)
+    return Node(
+        identity=identity,
+        mesh=held.mesh,
+        prefix=view.prefix,
+        address=me.address if me else address_of(held.mesh, identity.signing.public),
+        roster=held,
+        view=view,
+        trust=trust,
+    )
+
+
+def require(host: Host) -> Node:
+    """This node's state; Refused when it is in no mesh."""
+    node = load(host)
+    if node is None:
+        raise Refused(
+            "not-in-mesh",
+            "this node is in no mesh",
+            "make one with `keel mesh create`, or join one with `keel mesh join`",
+        )
+    return node
+
+
+def make_identity(host: Host, signing: Path, wireguard: Path) -> Identity:
+    """The keys in these files, made first where there are none (S3)."""
+    for path in (signing, wireguard):
+        host.files.make_dir(path.parent)
+        if host.files.read(path) is None:
+            host.files.create(path, _key_text(Secret(host.chance.bytes(keys.KEY_BYTES))))
+    return _load_identity(host, signing, wireguard)
+
+
+def save_identity(host: Host, identity: Identity) -> None:
+    """A joiner's keys become the node's."""
+    host.files.make_dir(host.paths.mesh)
+    host.files.write(host.paths.signing_key, _key_text(identity.signing.seed))
+    host.files.write(host.paths.wireguard_key, _key_text(identity.wireguard.private))
+
+
+def save_roster(host: Host, held: Roster) -> None:
+    """Make the directory hold exactly these records: new ones first, then the replaced go (S4)."""
+    host.files.make_dir(host.paths.roster)
+    present = set(host.files.names(host.paths.roster))
+    for record, raw in sorted(held.raws.items()):
+        if record not in present:
+            host.files.write(host.paths.roster / record, raw)
+    for name in sorted(present - held.raws.keys()):
+        host.files.remove(host.paths.roster / name)
+
+
+def save_genesis(host: Host, genesis: bytes) -> None:
+    """From here on this node is in the mesh (S1)."""
+    host.files.write(host.paths.genesis, genesis)
+
+
+def save_trust(host: Host, trust: TrustStore) -> None:
+    host.files.write(host.paths.trust, codec.dumps(trust))
+
+
+def load_invites(host: Host) -> tuple[InviteState, ...]:
+    """Every invite that is remembered, oldest first."""
+    found = [
+        _load_invite(host, host.paths.invites / name)
+        for name in host.files.names(host.paths.invites)
+    ]
+    return tuple(sorted(found, key=lambda invite: (invite.made, invite.invite)))
+
+
+def save_invite(host: Host, invite: InviteState) -> None:
+    host.files.make_dir(host.paths.invites)
+    host.files.write(host.paths.invite(invite.invite), codec.dumps(invite))
+
+
+def forget_invite(host: Host, invite: InviteId) -> None:
+    host.files.remove(host.paths.invite(invite))
+
+
+def load_nonces(host: Host) -> NonceLedger:
+    """The ledger of messages seen. A node that has seen none yet has no file."""
+    raw = host.files.read(host.paths.nonces, max_bytes=MAX_FILE_BYTES)
+    if raw is None:
+        return NonceLedger()
+    try:
+        return parse_nonces(raw)
+    except BadValue as error:
+        raise StateCorrupt(host.paths.nonces, error.summary()) from error
+
+
+def save_nonce(host: Host, ledger: NonceLedger, line: bytes | None) -> NonceLedger:
+    """Keep one more nonce before its message has an effect; rewrites the file when it is due."""
+    if line is not None:
+        host.files.append(host.paths.nonces, line)
+    if not ledger.rewrite_due():
+        return ledger
+    rewritten, raw = ledger.dump()
+    host.files.write(host.paths.nonces, raw)
+    return rewritten
+
+
+def merge_into(host: Host, node: Node, raws: Iterable[bytes]) -> tuple[Node, Merged]:
+    """Merge records of others and write what is new; hold the lock."""
+    merged = roster.merge(node.roster, raws)
+    if not merged.added:
+        return node, merged
+    save_roster(host, merged.roster)
+    return assemble(node.identity, held=merged.roster, trust=node.trust), merged
+
+
+def _load_identity(host: Host, signing: Path, wireguard: Path) -> Identity:
+    return Identity(
+        signing=keys.signing_pair(_load_key(host, signing)),
+        wireguard=keys.wg_pair(_load_key(host, wireguard)),
+    )
+
+
+def _load_key(host: Host, path: Path) -> Secret:
+    raw = host.files.read(path, max_bytes=4096)
+    if raw is None:
+        raise StateCorrupt(path, "missing, though this node has keys")
+    try:
+        return Secret(base64.b64decode(parse_wg_key(raw.decode("ascii").strip())))
+    except ValueError as error:
+        raise StateCorrupt(path, "not a key") from error
+
+
+def _key_text(secret: Secret) -> bytes:
+    return base64.b64encode(secret.reveal()) + b"\n"
+
+
+def _load_roster(host: Host, genesis: bytes) -> Roster:
+    try:
+        held = roster.founded(genesis)
+    except (BadValue, BadSignature) as error:
+        raise StateCorrupt(host.paths.genesis, error.summary()) from error
+    names = host.files.names(host.paths.roster)
+    raws = {name: host.files.read(host.paths.roster / name) or b"" for name in names}
+    for name, raw in raws.items():
+        _check_name(host.paths.roster / name, raw)
+    return roster.merge(held, raws.values()).roster
+
+
+def _check_name(path: Path, raw: bytes) -> None:
+    """A record's file is named by its hash, so that damage shows before anything is believed."""
+    try:
+        found = wire.record_hash(wire.decode(raw, max_bytes=MAX_STATE_BYTES))
+    except BadValue as error:
+        raise StateCorrupt(path, error.summary()) from error
+    if found != path.name:
+        raise StateCorrupt(path, "not the record that its name says")
+
+
+def _load_trust(host: Host) -> TrustStore:
+    raw = host.files.read(host.paths.trust)
+    if raw is None:
+        raise StateCorrupt(host.paths.trust, "missing, though this node is in a mesh")
+    try:
+        return codec.loads(TrustStore, raw, max_bytes=MAX_STATE_BYTES, strict=False)
+    except BadValue as error:
+        raise StateCorrupt(host.paths.trust, error.summary()) from error
+
+
+def _load_invite(host: Host, path: Path) -> InviteState:
+    raw = host.files.read(path)
+    try:
+        invite = parse_invite(raw or b"")
+    except BadValue as error:
+        raise StateCorrupt(path, error.summary()) from error
+    if path.name != f"{invite.invite}.json":
+        raise StateCorrupt(path, "not the invite that its name says")
+    return invite

@@ -1,0 +1,159 @@
+"""`keel mesh sync`: exchange rosters with every member now, and tend invites and peers (M5, M8).
+
+Owns one pass: what lapses, what is raised again, what is told and learned. The timer runs it every
+minute, a confirmed join at once. Crash-only: a pass that was cut off is done again by the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from keel.errors import KeelError, PeerError
+from keel.mesh import admit, exchange, join, selfrecord, store, talk, up
+from keel.mesh.exchange import RosterAnswer, RosterAsk
+from keel.mesh.members import Member
+from keel.mesh.store import Node
+from keel.outcome import Done, Incomplete
+from keel.ports import Deadline, Host, WgDevice, WgPeerState
+from keel.spec.model import Spec
+from keel.types import Endpoint, InviteId
+
+ROSTER_PATH = "/v1/roster"
+ROUNDS = 8
+"""Exchanges with one member in one pass; each carries 120 KiB of records."""
+IDLE = timedelta(seconds=60)
+SILENT = timedelta(seconds=45)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Synced:
+    """What a pass came to: members by display name, and how many records were new."""
+
+    reached: tuple[str, ...]
+    learned: int
+
+
+def sync(host: Host, spec: Spec) -> Done[Synced] | Incomplete[Synced]:
+    """One pass; Incomplete names the members that did not answer."""
+    node = _tend(host, spec)
+    _finish_join(host, node)
+    reached, missing, learned = [], [], 0
+    for member, outcome in _exchange_with_all(host, spec, node).items():
+        if isinstance(outcome, KeelError):
+            missing.append(outcome.summary())
+        else:
+            reached.append(member)
+            learned += outcome
+    value = Synced(reached=tuple(reached), learned=learned)
+    if missing:
+        return Incomplete(
+            value=value,
+            missing=tuple(missing),
+            remedy="look at `keel mesh status`; the timer tries again every minute",
+        )
+    return Done(value=value, changed=(f"{learned} records learned",) if learned else ())
+
+
+def _tend(host: Host, spec: Spec) -> Node:
+    """What needs no other node: lapsed invites, this node's self record, the interface's peers."""
+    with store.locked(host, "the mesh"):
+        node = store.require(host)
+        invites = admit.lapse(host)
+        node = selfrecord.refresh(host, spec, node)
+        renew_idle_invites(host, spec, node)
+        up.bring_up(host, spec, node, invites)
+        _try_other_endpoints(host, spec, node)
+    return node
+
+
+def renew_idle_invites(host: Host, spec: Spec, node: Node) -> tuple[InviteId, ...]:
+    """Make the temporary peers anew that nothing uses: WireGuard ignores a joiner whose clock went
+    back (a handshake must carry a later time than the last), and forgets that with the peer."""
+    interface = spec.network.wireguard.interface
+    device = host.wireguard.show(interface)
+    renewed = []
+    for invite in store.load_invites(host):
+        peer = up.temporary_peer(node, invite)
+        state = _peer(device, peer.key)
+        if state is None or state.latest_handshake is None:
+            continue
+        if host.clock.now() - state.latest_handshake >= IDLE:
+            host.wireguard.remove_peer(interface, peer.key)
+            renewed.append(invite.invite)
+    return tuple(renewed)
+
+
+def _peer(device: WgDevice | None, key: str) -> WgPeerState | None:
+    return next((p for p in device.peers if p.key == key), None) if device else None
+
+
+def next_endpoint(member: Member, state: WgPeerState, now: datetime) -> Endpoint | None:
+    """The endpoint to try next with a silent member that lists several; None when it is to be left
+    alone: it is heard, or what WireGuard has is all there is."""
+    heard = state.latest_handshake is not None and now - state.latest_handshake < SILENT * 4
+    if heard or len(member.endpoints) < 2:
+        return None
+    if state.endpoint not in member.endpoints:
+        return member.endpoints[0]
+    at = member.endpoints.index(state.endpoint)
+    return member.endpoints[(at + 1) % len(member.endpoints)]
+
+
+def _try_other_endpoints(host: Host, spec: Spec, node: Node) -> None:
+    interface = spec.network.wireguard.interface
+    device = host.wireguard.show(interface)
+    now = host.clock.now()
+    for member in talk.others(node):
+        state = _peer(device, member.wireguard or "")
+        endpoint = next_endpoint(member, state, now) if state else None
+        if endpoint is None or member.wireguard is None:
+            continue
+        for peer in up.wanted_peers(spec, node, (), now):
+            if peer.key == member.wireguard:
+                host.wireguard.set_peer(interface, up.with_endpoint(peer, endpoint))
+
+
+def _finish_join(host: Host, node: Node) -> None:
+    """Go on with a join whose confirmation was not answered yet; later is fine."""
+    if join.load_pending(host, node.mesh) is None:
+        return
+    try:
+        join.confirm(host, deadline=Deadline.after(host.clock, join.TRY_SECONDS))
+    except PeerError as error:
+        host.console.say(f"the join is not confirmed yet: {error.summary()}")
+
+
+def _exchange_with_all(host: Host, spec: Spec, node: Node) -> dict[str, int | KeelError]:
+    """Rounds of exchanges, all members in parallel; how many records each taught, or its error."""
+    open_with: dict[Member, RosterAsk] = {
+        member: exchange.opening(node.roster) for member in talk.others(node)
+    }
+    found: dict[str, int | KeelError] = {}
+    for _ in range(ROUNDS):
+        if not open_with:
+            break
+        answers = talk.ask_all(
+            host, node, open_with, exchange.ROSTER, RosterAnswer, path=ROSTER_PATH
+        )
+        open_with = {}
+        for member, answer in answers.items():
+            if isinstance(answer, KeelError):
+                found[member.display] = answer
+                continue
+            node, learned = _take(host, spec, answer.body.records)
+            before = found.get(member.display, 0)
+            found[member.display] = learned + (before if isinstance(before, int) else 0)
+            following = exchange.next_ask(node.roster, answer.body)
+            if following is not None:
+                open_with[member] = following
+    return found
+
+
+def _take(host: Host, spec: Spec, records: tuple[bytes, ...]) -> tuple[Node, int]:
+    with store.locked(host, "the mesh"):
+        node, merged = store.merge_into(host, store.require(host), records)
+        if merged.added:
+            invites = store.load_invites(host)
+            up.set_peers(host, spec, up.wanted_peers(spec, node, invites, host.clock.now()))
+    return node, len(merged.added)

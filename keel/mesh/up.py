@@ -1,0 +1,158 @@
+"""Raises what a node's state says: interface, firewall, peers, the channel's socket.
+
+Owns the way from state to the machine; idempotent, at boot, after every change and in every sync.
+Reads nothing from disk: the caller loads, under the lock.
+
+Rules:
+(U1) The firewall stands before any peer that it is there for.
+(U2) An endpoint that WireGuard learned is never overwritten; a wanted one is set when none is
+     known, or when the member's own record changed it.
+(U3) A peer goes only when a record says so: a removal, a lapsed claim, a forgotten invite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from ipaddress import IPv6Address
+
+from keel.mesh import firewallrules, wgconf
+from keel.mesh.invite import InviteState, claimed_members
+from keel.mesh.members import Member
+from keel.mesh.store import Node
+from keel.ports import Host, WgPeer
+from keel.spec.model import Spec, TcpBound, capability
+from keel.types import Capability, Endpoint, WgKey
+
+CHANNEL_PORT = 4780
+MESH_UNIT = "keel-mesh.service"
+SOCKET_UNIT = "keel-channel.socket"
+CHANNEL_UNIT = "keel-channel.service"
+SYNC_TIMER = "keel-mesh-sync.timer"
+SYNC_UNIT = "keel-mesh-sync.service"
+TEND_TIMER = "keel-mesh-etcd.timer"
+TEND_UNIT = "keel-mesh-etcd.service"
+TIMERS = (SYNC_TIMER, TEND_TIMER)
+
+
+def bring_up(host: Host, spec: Spec, node: Node, invites: Iterable[InviteState]) -> None:
+    """Interface, address, firewall, peers and the channel's address, as the state says."""
+    wanted = spec.network.wireguard
+    host.wireguard.raise_interface(
+        wanted.interface, port=wanted.port, mtu=wanted.mtu, private=node.identity.wireguard.private
+    )
+    host.wireguard.set_address(wanted.interface, node.address, node.prefix)
+    host.firewall.load(
+        firewallrules.ruleset(interface=wanted.interface, prefix=node.prefix, address=node.address)
+    )
+    set_peers(host, spec, wanted_peers(spec, node, tuple(invites), host.clock.now()))
+    bound_tcp(host, spec)
+    lay_channel(host, node.address)
+
+
+def set_peers(host: Host, spec: Spec, peers: Iterable[WgPeer]) -> tuple[WgKey, ...]:
+    """Turn the interface's peers into these, one by one; the keys that changed (U2, U3)."""
+    interface = spec.network.wireguard.interface
+    device = host.wireguard.show(interface)
+    if device is None:
+        return ()
+    changed = []
+    for change in wgconf.plan_peers(peers, device):
+        match change:
+            case wgconf.RemovePeer():
+                host.wireguard.remove_peer(interface, change.key)
+                changed.append(change.key)
+            case wgconf.SetPeer():
+                host.wireguard.set_peer(interface, change.peer)
+                changed.append(change.peer.key)
+    return tuple(changed)
+
+
+def wanted_peers(
+    spec: Spec, node: Node, invites: tuple[InviteState, ...], now: datetime
+) -> tuple[WgPeer, ...]:
+    """Live members, unexpired claims, and the temporary peers of remembered invites."""
+    keepalive = spec.network.wireguard.keepalive
+    members = tuple(
+        WgPeer(
+            key=member.wireguard,
+            allowed=member.address,
+            endpoint=endpoint_of(member),
+            keepalive_seconds=keepalive,
+        )
+        for member in node.view.members
+        if member.key != node.key
+        and member.wireguard is not None
+        and member.key not in node.blocked
+    )
+    known = {peer.key for peer in members}
+    claims = tuple(
+        WgPeer(
+            key=claim.wireguard,
+            allowed=address,
+            endpoint=claim.endpoints[0] if claim.endpoints else None,
+            keepalive_seconds=keepalive,
+        )
+        for address, claim in claimed_members(invites, now).items()
+        if claim.wireguard not in known
+    )
+    return members + claims + tuple(temporary_peer(node, invite) for invite in invites)
+
+
+def temporary_peer(node: Node, invite: InviteState) -> WgPeer:
+    """The peer through which an invite's holder makes first contact."""
+    derived = invite.keys(node.mesh, node.prefix)
+    return WgPeer(
+        key=derived.pair.public,
+        allowed=derived.address,
+        keepalive_seconds=0,
+        preshared=derived.preshared,
+    )
+
+
+def endpoint_of(member: Member) -> Endpoint | None:
+    """The first endpoint that a member lists; sync tries the others while it is silent."""
+    return member.endpoints[0] if member.endpoints else None
+
+
+def with_endpoint(peer: WgPeer, endpoint: Endpoint) -> WgPeer:
+    """The same peer, to be looked for elsewhere."""
+    return replace(peer, endpoint=endpoint)
+
+
+def bound_tcp(host: Host, spec: Spec) -> None:
+    """Bound TCP's silence after a cut, on capable nodes whose spec does not forbid it."""
+    able = capability(spec, overlay_installed=host.overlay_etcd_installed) is Capability.ETCD
+    if able and spec.network.tcp_bound is TcpBound.AUTO:
+        host.machine.bound_tcp()
+
+
+def lay_channel(host: Host, address: IPv6Address) -> None:
+    """The channel's socket listens on this node's overlay address and nowhere else."""
+    text = (
+        "# Written by keel; follows the overlay address.\n"
+        f"[Socket]\nListenStream=\nListenStream=[{address.compressed}]:{CHANNEL_PORT}\n"
+    ).encode()
+    if host.files.read(host.paths.channel_drop_in) == text:
+        return
+    host.files.make_dir(host.paths.channel_drop_in.parent, mode=0o755)
+    host.files.write(host.paths.channel_drop_in, text, mode=0o644)
+    host.units.reload_configuration()
+
+
+def start_units(host: Host) -> None:
+    """Enable and start what a member runs; at boot systemd does it."""
+    for unit in (MESH_UNIT, SOCKET_UNIT, *TIMERS):
+        host.units.enable(unit)
+    host.units.start(SOCKET_UNIT)
+    for timer in TIMERS:
+        host.units.start(timer, block=False)
+    host.units.start(MESH_UNIT, block=False)
+
+
+def stop_units(host: Host) -> None:
+    """The reverse of start_units."""
+    for unit in (*TIMERS, SOCKET_UNIT, CHANNEL_UNIT, MESH_UNIT):
+        host.units.disable(unit)
+        host.units.stop(unit)

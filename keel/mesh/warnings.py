@@ -1,0 +1,130 @@
+"""The one table of warnings: status, metrics, alerts and the runbook in docs/mesh.md read it.
+
+Owns each warning's code, severity and remedy. Which of them hold now is the caller's to find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What every warning of one code has in common; the text takes `subject` and `detail`."""
+
+    severity: Severity
+    text: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warning:
+    """A warning that holds now; fields as in status --json."""
+
+    code: str
+    severity: Severity
+    text: str
+    remedy: str
+
+
+KINDS: Mapping[str, Kind] = {
+    "member-down": Kind(
+        severity=Severity.CRITICAL,
+        text="{subject} is down: {detail}",
+        remedy="see whether {subject} runs and its UDP port can be reached; then"
+        " `keel mesh status` there",
+    ),
+    "member-suspect": Kind(
+        severity=Severity.WARNING,
+        text="{subject} is suspect: {detail}",
+        remedy="look again in half a minute: `keel mesh status`",
+    ),
+    "clock-off": Kind(
+        severity=Severity.WARNING,
+        text="the clock of {subject} differs by {detail}",
+        remedy="set the wrong clock right: `timedatectl set-ntp true`",
+    ),
+    "clone": Kind(
+        severity=Severity.CRITICAL,
+        text="{subject} runs twice: {detail}",
+        remedy="stop the copy; then `keel mesh leave` on it and join it anew",
+    ),
+    "wireguard-key-twice": Kind(
+        severity=Severity.CRITICAL,
+        text="{subject} claims another member's WireGuard key: {detail}",
+        remedy="`keel mesh leave` on {subject} and join it anew",
+    ),
+    "name-twice": Kind(
+        severity=Severity.WARNING,
+        text="two members are called {subject}: {detail}",
+        remedy="name them by address in commands; rename one in its spec before it joins again",
+    ),
+    "join-unconfirmed": Kind(
+        severity=Severity.WARNING,
+        text="this node's join is not confirmed by {subject} yet",
+        remedy="see whether {subject} can be reached: `keel mesh sync` tries again at once",
+    ),
+    "window-open": Kind(
+        severity=Severity.WARNING,
+        text="a change to the network waits for its confirmation: {detail}",
+        remedy="`keel network confirm`, or wait: it is undone by itself",
+    ),
+    "interface-missing": Kind(
+        severity=Severity.CRITICAL,
+        text="the WireGuard interface {subject} does not exist",
+        remedy="`keel mesh up`; then `journalctl -u keel-mesh.service`",
+    ),
+    "etcd-down": Kind(
+        severity=Severity.CRITICAL,
+        text="etcd on this node does not answer: {detail}",
+        remedy="`journalctl -u etcd`; `keel mesh etcd tend` starts it when it may",
+    ),
+    "etcd-no-quorum": Kind(
+        severity=Severity.CRITICAL,
+        text="etcd has no leader: {detail}",
+        remedy="bring the members that are down back; `keel mesh status` names them",
+    ),
+    "etcd-no-fault-tolerance": Kind(
+        severity=Severity.WARNING,
+        text="etcd has no fault tolerance: {detail}",
+        remedy="bring the members that are down back, or add members",
+    ),
+    "etcd-waits": Kind(
+        severity=Severity.WARNING,
+        text="etcd: {subject} waits for {detail}",
+        remedy="`keel mesh etcd status` says for whom; the timer goes on by itself",
+    ),
+    "etcd-failed": Kind(
+        severity=Severity.CRITICAL,
+        text="etcd: {subject} failed: {detail}",
+        remedy="`keel mesh etcd tend` tries again and says what is wrong",
+    ),
+    "certificate-ends": Kind(
+        severity=Severity.CRITICAL,
+        text="the {subject} certificate ends {detail}",
+        remedy="`keel mesh etcd tend` renews what is due",
+    ),
+    "crl-old": Kind(
+        severity=Severity.WARNING,
+        text="the CRL should have been replaced by {detail}",
+        remedy="see whether the holder is up: `keel mesh etcd status`",
+    ),
+}
+
+
+def warn(code: str, *, subject: str = "", detail: str = "", remedy: str = "") -> Warning:
+    """A warning of this code; `remedy` replaces the table's where a cause has a better one."""
+    kind = KINDS[code]
+    return Warning(
+        code=code,
+        severity=kind.severity,
+        text=kind.text.format(subject=subject, detail=detail),
+        remedy=remedy or kind.remedy.format(subject=subject, detail=detail),
+    )
