@@ -53,8 +53,8 @@ class HttpReply:
 
 
 Handler = Callable[[str, IPv6Address, bytes], HttpReply]
-"""From path, source and body to the reply. Called in one of the server's threads, several at a time.
-A KeelError becomes its `http` and {code, summary}; anything else a 500 without details."""
+"""From path, source and body to the reply, in one of several threads of the server. A KeelError
+becomes its `http` and {code, summary}; anything else a 500 without details."""
 
 
 class ChannelServer:
