@@ -88,6 +88,18 @@ class Process:
     name: str
     started_at: float
     published: bool = False
+    had_leader: bool = False
+    """Kept in its data: the first leader writes the cluster's version into the log."""
+
+    def keep(self) -> None:
+        kept = {
+            "serial": self.cluster.serial,
+            "member": self.member,
+            "had_leader": self.had_leader,
+        }
+        file = self.node.paths.etcd_data / "member/fake.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(kept))
 
 
 class FakeEtcd:
@@ -152,7 +164,9 @@ class FakeEtcd:
     def _resume(self, node: FakeNode, env: dict[str, str]) -> Process:
         saved = json.loads((node.paths.etcd_data / "member/fake.json").read_text())
         cluster = next(each for each in self.clusters if each.serial == saved["serial"])
-        return self._process(node, env, cluster, saved["member"])
+        process = self._process(node, env, cluster, saved["member"])
+        process.had_leader = saved["had_leader"]
+        return process
 
     def _begin(self, node: FakeNode, env: dict[str, str]) -> Process | None:
         urls = [entry.split("=", 1)[1] for entry in env["ETCD_INITIAL_CLUSTER"].split(",")]
@@ -196,10 +210,9 @@ class FakeEtcd:
         return None
 
     def _save(self, node: FakeNode, env: dict[str, str], cluster: Cluster, member: int) -> Process:
-        file = node.paths.etcd_data / "member/fake.json"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"serial": cluster.serial, "member": member}))
-        return self._process(node, env, cluster, member)
+        process = self._process(node, env, cluster, member)
+        process.keep()
+        return process
 
     def _process(
         self, node: FakeNode, env: dict[str, str], cluster: Cluster, member: int
@@ -262,6 +275,9 @@ class FakeEtcd:
 
     def _publish(self, process: Process, member: Member) -> None:
         process.published = True
+        if not process.had_leader:
+            process.had_leader = True
+            process.keep()
         member.name = process.name
         member.client_urls = (f"https://[{process.address.compressed}]:2379",)
         if self.net.clock.monotonic() - process.started_at >= CATCH_UP_SECONDS:
@@ -366,6 +382,9 @@ class FakeGateway:
         return EtcdProbe(
             cluster_id=process.cluster.id, member_ids=tuple(sorted(process.cluster.members))
         )
+
+    def had_leader(self, *, timeout_seconds: float = 20.0) -> bool:
+        return self._reached(timeout_seconds).had_leader
 
     @contextmanager
     def _change(self, kind: str, what: str, timeout_seconds: float) -> Iterator[Process]:

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
-from keel.errors import EtcdError
+from keel.errors import EtcdError, KeelError
+from keel.mesh.refusal import plain
+from keel.mesh.server import HttpReply
 from keel.paths import Paths
 from keel.ports import ChannelOut, EtcdApi, EtcdAt, EtcdOverlay, Host
+from keel.system.etcd import EtcdUnit
 from keel.system.fs import DurableFiles
 from keel.types import Endpoint
 from tests.fakes.clock import NodeClock, SeededChance, VirtualClock
@@ -19,12 +22,13 @@ from tests.fakes.machine import (
     CountedLocks,
     FakeFirewall,
     FakeMachine,
-    FakeOverlay,
     FakeProc,
     FakeUnits,
     RecordingConsole,
 )
 from tests.fakes.wireguard import FakeWireGuard
+
+Handler = Callable[[str, IPv6Address, bytes], HttpReply | tuple[int, bytes]]
 
 NAT_PORT = 40000
 VOLATILE = "run"
@@ -54,8 +58,8 @@ class FakeNode:
         """The address others see; its own (inside) one differs behind NAT."""
         self.inside = inside
         self.alive = True
-        self.handler: Callable[[str, IPv6Address, bytes], tuple[int, bytes]] = _deaf
-        """What the channel's service does with (path, source, body): status and body."""
+        self.handler: Handler = _deaf
+        """What the channel's service does with (path, source, body)."""
         self.effects = Effects()
         self.clock = NodeClock(clock)
         self.chance = SeededChance(seed)
@@ -69,7 +73,9 @@ class FakeNode:
         self.machine = FakeMachine(self.effects, name, (Endpoint(host=inside, port=1),))
         self.console = RecordingConsole()
         self.etcd_at: EtcdAt = _no_etcd
-        self.overlay: EtcdOverlay = FakeOverlay(Paths(root), self.files, self.units)
+        for verb in ("mask", "unmask"):
+            self.proc.answers["systemctl", verb] = self.units.mask
+        self.overlay: EtcdOverlay = NodeOverlay(self)
         self.overlay_etcd_installed = False
         self._channel: ChannelOut | None = None
 
@@ -100,6 +106,14 @@ class FakeNode:
 
     def connect(self, channel: ChannelOut) -> None:
         self._channel = channel
+
+    def serve(self, path: str, source: IPv6Address, body: bytes) -> bytes:
+        """The body that the channel's server sends: the handler's, or an error in plain."""
+        try:
+            reply = self.handler(path, source, body)
+        except KeelError as error:
+            return plain(error.code, error.summary())
+        return reply.body if isinstance(reply, HttpReply) else reply[1]
 
     # its place on the underlay
 
@@ -150,6 +164,18 @@ class FakeNode:
         except Crash:
             return True
         return False
+
+
+class NodeOverlay(EtcdUnit):
+    """The real one on a node's fakes; only the address is looked for on its fake interfaces."""
+
+    def __init__(self, node: FakeNode) -> None:
+        super().__init__(node.paths, files=node.files, units=node.units, proc=node.proc)
+        self._node = node
+
+    def address_usable(self, address: IPv6Address) -> bool:
+        devices = self._node.wireguard.devices.values()
+        return any(device.address == address for device in devices)
 
 
 def _deaf(path: str, source: IPv6Address, body: bytes) -> tuple[int, bytes]:

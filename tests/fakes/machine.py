@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address
 from pathlib import Path
 
-from keel.errors import ProcFailed, Refused
-from keel.paths import Paths
-from keel.ports import Clock, Completed, DataState, Files, StrayMember, UnitState
+from keel.errors import ProcFailed
+from keel.ports import Clock, Completed, UnitState
 from keel.system.locks import Flocks
-from keel.types import Endpoint, Secret
+from keel.types import Endpoint
 from tests.fakes.effects import Effects
 
 
@@ -66,6 +64,7 @@ class FakeUnit:
     active: bool = False
     failed: bool = False
     enabled: bool = False
+    masked: bool = False
     starts: int = 0
 
 
@@ -91,7 +90,7 @@ class FakeUnits:
             sub="running" if found.active else "dead",
             main_pid=1000 + found.starts if found.active else 0,
             invocation_id=f"{found.starts:032x}" if found.starts else "",
-            enabled="enabled" if found.enabled else "disabled",
+            enabled="masked" if found.masked else "enabled" if found.enabled else "disabled",
         )
 
     def start(self, unit: str, *, block: bool = True) -> None:
@@ -120,6 +119,11 @@ class FakeUnits:
         self.effects.happen("daemon-reload")
         self.reloads += 1
 
+    def mask(self, call: Call) -> bytes:
+        """What `systemctl mask` and `unmask` do, as an answer of FakeProc."""
+        self.unit(call.argv[-1]).masked = call.argv[1] == "mask"
+        return b""
+
     def power_off(self) -> None:
         """Everything stops, as in a crash of the machine."""
         for name, unit in self.units.items():
@@ -135,6 +139,8 @@ class FakeUnits:
 
     def _start(self, unit: str) -> None:
         found = self.unit(unit)
+        if found.masked:
+            raise ProcFailed(["systemctl", "start", unit], 1, f"Unit {unit} is masked.")
         found.starts += 1
         found.active, found.failed = True, False
         went = self.on_start.get(unit, lambda: True)()
@@ -236,81 +242,3 @@ class CountedLocks:
                 yield
             finally:
                 self.held.remove(path)
-
-
-class FakeOverlay:
-    """keel.ports.EtcdOverlay on the node's own files and units, with no user etcd."""
-
-    UNIT = "etcd.service"
-
-    def __init__(self, paths: Paths, files: Files, units: FakeUnits) -> None:
-        self._paths = paths
-        self._files = files
-        self._units = units
-        self.masked = False
-        self.unusable: set[IPv6Address] = set()
-
-    def lay(self, files: Mapping[str, Secret]) -> tuple[str, ...]:
-        laid = self._paths.laid
-        self._files.make_dir(laid, owner="etcd")
-        changed = [name for name in self._files.names(laid) if name not in files]
-        for name in changed:
-            self._files.remove(laid / name)
-        for name, data in files.items():
-            if self.laid(name) != data:
-                self._files.write(laid / name, data.reveal(), owner="etcd")
-                changed.append(name)
-        return tuple(sorted(changed))
-
-    def laid(self, name: str) -> Secret | None:
-        data = self._files.read(self._paths.laid / name)
-        return Secret(data) if data is not None else None
-
-    def write_drop_in(self, text: bytes) -> bool:
-        if self._files.read(self._paths.etcd_drop_in) == text:
-            return False
-        self._files.make_dir(self._paths.etcd_drop_in.parent, mode=0o755)
-        self._files.write(self._paths.etcd_drop_in, text, mode=0o644)
-        self._units.reload_configuration()
-        return True
-
-    def start(self) -> None:
-        self._units.effects.happen(f"unmask {self.UNIT}")
-        self.masked = False
-        self._units.enable(self.UNIT)
-        self._units.start(self.UNIT, block=False)
-
-    def stop(self) -> None:
-        self._units.stop(self.UNIT)
-        self._units.effects.happen(f"mask {self.UNIT}")
-        self.masked = True
-
-    def data_state(self) -> DataState:
-        if not self._files.exists(self._paths.etcd_data):
-            return DataState.ABSENT
-        present = self._files.names(self._paths.etcd_data)
-        return DataState.PRESENT if present else DataState.EMPTY
-
-    def address_usable(self, address: IPv6Address) -> bool:
-        return address not in self.unusable
-
-    def set_data_aside(self, label: str) -> Path | None:
-        moved = None
-        for path in (self._paths.etcd_data, self._paths.etcd_marker):
-            if self._files.exists(path):
-                aside = path.with_name(f"{path.name}.{label}")
-                self._files.rename(path, aside)
-                moved = moved or aside
-        return moved
-
-    def stray(self) -> StrayMember:
-        if self._files.exists(self._paths.stray_marker):
-            return StrayMember.MARKED
-        present = self._files.exists(self._paths.stray_data)
-        return StrayMember.FOREIGN if present else StrayMember.NONE
-
-    def remove_stray(self) -> None:
-        if self.stray() is StrayMember.FOREIGN:
-            raise Refused("stray-etcd", "another's etcd data is here", "look at /var/lib/etcd")
-        self._files.remove(self._paths.stray_data)
-        self._files.remove(self._paths.stray_marker)

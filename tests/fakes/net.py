@@ -10,7 +10,7 @@ source address that WireGuard proved.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
@@ -167,7 +167,7 @@ class FakeNet:
         """One exchange; what it gave and the seconds it took, not yet passed on the clock."""
         own = [each for each in source.wireguard.devices.values() if each.address == address]
         if own:
-            return source.handler(path, address, body)[1], 0.0
+            return source.serve(path, address, body), 0.0
         session = self._session(source, address)
         if session is None:
             target = self.owner_of(address)
@@ -190,10 +190,10 @@ class FakeNet:
         source = session.near_device.address
         assert source is not None
         try:
-            _, answer = far.handler(path, source, body)
+            answer = far.serve(path, source, body)
             if path in self.duplicates:
                 self.duplicates.discard(path)
-                far.handler(path, source, body)
+                far.serve(path, source, body)
         except Crash:
             self._record(near.name, far.name, path, "receiver died")
             return _failed(address, "timeout", "no answer in time"), CONNECT_SECONDS
@@ -312,7 +312,3 @@ def _agrees(session: _Session) -> bool:
 
 def _finds(endpoint: Endpoint | None, node: FakeNode, device: Device) -> bool:
     return endpoint is not None and node.listens_at(endpoint, device.port)
-
-
-Handler = Callable[[str, IPv6Address, bytes], tuple[int, bytes]]
-__all__ = ["FakeNet", "FakeChannel", "Exchange", "Handler"]

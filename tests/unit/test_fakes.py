@@ -12,6 +12,7 @@ import pytest
 
 from keel.errors import EtcdError, LockHeld, PeerError, ProcFailed, Refused
 from keel.mesh.liveness import Answer, Liveness, Samples, judge, take
+from keel.mesh.refusal import plain
 from keel.ports import DataState, WgPeer
 from keel.types import LOCALHOST, Endpoint, Secret
 from tests.fakes import Crash, Effects, FakeEtcd, FakeNet, FakeNode, crash_points, public_of
@@ -212,6 +213,16 @@ def test_a_lost_reply_was_acted_upon_and_a_lost_request_was_not(tmp_path: Path) 
     assert (outcome(net), seen) == ("timeout", [b"hi"])
     net.duplicates.add("/v1/hello")
     assert (outcome(net), seen) == ("answered", [b"hi"] * 3)
+
+
+def test_an_error_in_the_handler_is_what_the_channels_server_makes_of_it(tmp_path: Path) -> None:
+    net = make_net(tmp_path)
+
+    def refuses(path: str, source: IPv6Address, body: bytes) -> tuple[int, bytes]:
+        raise Refused("rule", "not today", "come back tomorrow")
+
+    net.nodes["b"].handler = refuses
+    assert post(net, "a", "b") == plain("refused", "not today")
 
 
 def test_what_the_handler_changes_may_take_the_answers_way_back(tmp_path: Path) -> None:
@@ -467,6 +478,19 @@ def test_a_birth_has_the_ids_that_token_and_urls_give(tmp_path: Path) -> None:
     status = a.etcd_at(LOCALHOST).status()
     assert (status.cluster_id, status.leader in probe.member_ids) == (cluster, True)
     assert [member.name for member in a.etcd_at(LOCALHOST).members()] == ["keel-a", "keel-b", ""]
+
+
+def test_whether_it_ever_had_a_leader_is_known_after_a_restart_alone(tmp_path: Path) -> None:
+    world = make_etcd(tmp_path)
+    a = world.net.nodes["a"].host
+    start(world, "a", "new", "abc")
+    assert not a.etcd_at(LOCALHOST).had_leader()
+    start(world, "b", "new", "abc")
+    assert a.etcd_at(LOCALHOST).had_leader()
+    world.net.nodes["b"].power_off()
+    a.units.restart("etcd.service")
+    assert refused(lambda: a.etcd_at(LOCALHOST).status()) == "no etcd answers at ::1"
+    assert a.etcd_at(LOCALHOST).had_leader()
 
 
 def test_writes_need_a_quorum_and_are_read_everywhere(tmp_path: Path) -> None:
