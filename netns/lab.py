@@ -197,19 +197,9 @@ class Lab:
             )
             os.close(descriptor)
             path = Path(text)
-        argv = [
-            "tcpdump",
-            "-i",
-            "wan0",
-            "-w",
-            str(path),
-            "-U",
-            "--immediate-mode",
-            "-Z",
-            "root",
-            "-n",
-            *filter.split(),
-        ]
+        # Small frames and a large buffer: tcpdump's own choice would hold eight packets.
+        argv = ["tcpdump", "-n", "-i", "wan0", "-U", "--immediate-mode", "-s", "2048"]
+        argv += ["-B", "8192", "-Z", "root", "-w", str(path), *filter.split()]
         process = subprocess.Popen(
             self.machine(name).network_command(argv),
             stdin=subprocess.DEVNULL,

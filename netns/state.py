@@ -87,16 +87,8 @@ def alive(state: State) -> bool:
 
 @contextlib.contextmanager
 def locked(instance: str) -> Iterator[None]:
-    """One verb at a time per instance. Whoever removes the lock's file holds it (`forget`)."""
-    BASE.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = _lock(instance)
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_ino == os.fstat(descriptor).st_ino:
-                break
-        os.close(descriptor)
+    """One verb at a time per instance."""
+    descriptor = _lock(instance)
     try:
         yield
     finally:
@@ -104,10 +96,29 @@ def locked(instance: str) -> Iterator[None]:
 
 
 def forget(instance: str) -> None:
-    """Remove everything of the instance but what runs; only while holding its lock."""
+    """Remove everything of the instance but what runs; the last act of who holds its lock."""
     shutil.rmtree(directory(instance), ignore_errors=True)
-    _lock(instance).unlink(missing_ok=True)
+    _lock_path(instance).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # another lab is there
+        BASE.rmdir()
 
 
-def _lock(instance: str) -> Path:
+def _lock(instance: str) -> int:
+    """A descriptor that holds the lock; tries again when `forget` has removed the file."""
+    path = _lock_path(instance)
+    while True:
+        with contextlib.suppress(FileNotFoundError, FileExistsError):  # `forget` at this moment
+            BASE.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_file(descriptor, path):
+                return descriptor
+            os.close(descriptor)
+
+
+def _is_file(descriptor: int, path: Path) -> bool:
+    return path.exists() and os.path.samestat(path.stat(), os.fstat(descriptor))
+
+
+def _lock_path(instance: str) -> Path:
     return BASE / f".{instance}.lock"
