@@ -1,0 +1,141 @@
+"""`keel mesh status`: the document, and the same for people."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from keel.cli import render
+from keel.cli.parser import flag
+from keel.cli.verb import Report, Verb
+from keel.errors import Exit
+from keel.ports import Host
+
+if TYPE_CHECKING:
+    from keel.mesh.report import Document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    check: bool
+
+    def run(self, host: Host) -> Report:
+        found = look(host)
+        degraded = self.check and bool(found["warnings"])
+        return Report(
+            text=text(found),
+            document=found,
+            exit=Exit.DIFFERS if degraded else Exit.DONE,
+        )
+
+
+def look(host: Host) -> Document:
+    """One look at everything, as keel.status/1."""
+    from keel.mesh import etcdlook, report, selfrecord, status
+    from keel.mesh.etcdlook import Role
+    from keel.spec import apply
+
+    spec = apply.load(host)
+    seen = status.look(host, spec)
+    roles = {key: Role(said) for key, said in seen.etcd_roles.items() if said in set(Role)}
+    etcd = etcdlook.look(host, spec, seen.node, roles)
+    able = selfrecord.own_capability(host, spec)
+    return report.document(spec, seen, etcd, able, host.clock.now())
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """For people: this node, its members, the registry, and what to type next."""
+    me, mesh = found["self"], found["mesh"]
+    parts = [
+        f"mesh {mesh['id']} ({mesh['prefix']}), roster {mesh['digest'][:12]}\n"
+        f"this node is {me['name']} at {me['address']}, {me['mode']}, WireGuard"
+        f" {me['backend'] or '<missing>'}, MTU {me['mtu'] or '<unknown>'}, TCP {me['tcp_bound']}",
+        members_text(found["members"]),
+    ]
+    if found["etcd"]["phase"] != "none":
+        parts.append(etcd_text(found["etcd"]))
+    parts += [warnings_text(found["warnings"])] if found["warnings"] else []
+    return "\n\n".join(parts)
+
+
+def members_text(members: list[dict[str, Any]]) -> str:
+    rows = [
+        (
+            one["name"],
+            one["state"],
+            one["address"],
+            f"{one['endpoint']} ({one['endpoint_source']})" if one["endpoint"] else "",
+            _seconds(one["rx_age_seconds"]),
+            _seconds(one["clock_offset_seconds"]),
+        )
+        for one in members
+    ]
+    if not rows:
+        return "no other members; `keel mesh invite` lets the next node in"
+    return render.table(("NAME", "STATE", "ADDRESS", "ENDPOINT", "HEARD", "CLOCK"), rows)
+
+
+def etcd_text(etcd: Mapping[str, Any]) -> str:
+    """The registry: phase, members, certificates, what it waits for."""
+    lines = [f"etcd: {etcd['phase']}, root held by {etcd['holder'] or '<none>'}"]
+    if etcd["voters"]:
+        lines.append(
+            f"cluster {etcd['cluster_id']}: {etcd['voters']} voters, quorum {etcd['quorum']},"
+            f" fault tolerance {etcd['fault_tolerance']}, leader {etcd['leader']}"
+        )
+        lines.append(
+            render.table(
+                ("NAME", "ID", "ROLE", "HEALTH", "ADDRESS"),
+                [
+                    (
+                        one["name"],
+                        one["id"],
+                        one["role"],
+                        "healthy" if one["healthy"] else "silent",
+                        one["address"] or "",
+                    )
+                    for one in etcd["members"]
+                ],
+            )
+        )
+    if etcd["certificates"]:
+        lines.append(
+            render.table(
+                ("CERTIFICATE", "ENDS", "SERIAL"),
+                [(one["kind"], one["not_after"], one["serial"]) for one in etcd["certificates"]],
+            )
+        )
+    lines += [f"{w['what']} waits for {w['for']}: {w['why']}" for w in etcd["waiting"]]
+    return "\n".join(lines)
+
+
+def warnings_text(warnings: list[dict[str, str]]) -> str:
+    """Each with what to type."""
+    return "\n".join(
+        f"{w['severity']}: {w['text']} ({w['code']})\n  hint: {w['remedy']}" for w in warnings
+    )
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f}s"
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--check", action="store_true", help="exit status 1 when there is any warning"
+    )
+
+
+STATUS = Verb(
+    name="status",
+    summary="what is true of the mesh and its registry now",
+    description="Asks every member for a signed answer and looks at the packets received: up, "
+    "suspect or down is what is seen, never what is configured. Ends with every warning and what "
+    "to type.",
+    example="keel mesh status --check",
+    add_arguments=_arguments,
+    options=lambda found: Status(check=flag(found, "check")),
+    reads=True,
+)
