@@ -44,9 +44,7 @@ def drop_root(host: Host, spec: Spec, name: str) -> Done[Member]:
 def _other(node: Node, name: str) -> Member:
     member = members.find(node.view, name)
     if member.key == node.key:
-        raise Refused(
-            "trust-self", "this node needs no trust in itself", "name another member"
-        )
+        raise Refused("trust-self", "this node needs no trust in itself", "name another member")
     return member
 
 
