@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from keel.cli.spec import SPEC
 from keel.cli.verb import Group
 
 TREE = Group(
@@ -9,5 +10,5 @@ TREE = Group(
     summary="a private mesh of Debian servers with an etcd registry",
     description="keel runs a private mesh of Debian servers over WireGuard and, from the third "
     "capable server on, a highly available etcd registry over it.",
-    children=(),
+    children=(SPEC,),
 )

@@ -24,7 +24,7 @@ def python(code: str, *argv: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("argv", [("--version",), ("--help",)])
+@pytest.mark.parametrize("argv", [("--version",), ("--help",), ("spec", "check", "--help")])
 def test_version_and_help_import_no_library(argv: tuple[str, ...]) -> None:
     done = python(
         "import sys\n"

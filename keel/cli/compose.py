@@ -1,0 +1,108 @@
+"""The composition root: the one place, with the channel's entry point, that knows the adapters.
+
+The channel's and the gateway's libraries cost more than most commands take, so they are loaded
+when something is sent.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address
+from typing import TextIO
+
+from keel.paths import Paths
+from keel.ports import ChannelOut, Clock, EtcdApi, Files, Host
+from keel.system.chance import SystemChance
+from keel.system.clock import SystemClock
+from keel.system.console import StderrConsole
+from keel.system.etcd import EtcdUnit
+from keel.system.firewall import Nftables
+from keel.system.fs import DurableFiles
+from keel.system.locks import Flocks
+from keel.system.machine import LinuxMachine
+from keel.system.run import Programs
+from keel.system.units import Systemd
+from keel.system.wireguard import WireGuardTools
+
+
+def compose(*, verbose: bool, stderr: TextIO, paths: Paths | None = None) -> Host:
+    """The host that this process runs on."""
+    if verbose:
+        logging.basicConfig(level=logging.DEBUG, format="%(message)s", stream=stderr)
+        logging.getLogger("urllib3").setLevel(logging.INFO)
+    paths = paths or Paths()
+    clock = SystemClock()
+    files = DurableFiles()
+    proc = Programs()
+    units = Systemd(proc)
+    return Host(
+        paths=paths,
+        clock=clock,
+        chance=SystemChance(),
+        files=files,
+        locks=Flocks(clock),
+        proc=proc,
+        wireguard=WireGuardTools(proc, units, clock),
+        firewall=Nftables(proc),
+        units=units,
+        machine=LinuxMachine(proc),
+        console=StderrConsole(clock, stream=stderr),
+        channel=LazyChannel(clock),
+        etcd_at=Gateways(paths, files, clock),
+        overlay=EtcdUnit(paths, files=files, units=units, proc=proc),
+        overlay_etcd_installed=paths.capability_marker.exists(),
+    )
+
+
+@dataclass(slots=True)
+class LazyChannel:
+    """keel.ports.ChannelOut, which loads the real one at the first message."""
+
+    clock: Clock
+    _channel: ChannelOut | None = field(default=None, init=False)
+
+    def post(
+        self, address: IPv6Address, path: str, body: bytes, *, timeout_seconds: float
+    ) -> bytes:
+        return self._loaded().post(address, path, body, timeout_seconds=timeout_seconds)
+
+    def post_all(
+        self, requests: Mapping[IPv6Address, bytes], path: str, *, timeout_seconds: float
+    ) -> Mapping[IPv6Address, bytes | Exception]:
+        return self._loaded().post_all(requests, path, timeout_seconds=timeout_seconds)
+
+    def _loaded(self) -> ChannelOut:
+        if self._channel is None:
+            from keel.mesh.client import HttpChannel
+
+            self._channel = HttpChannel(self.clock)
+        return self._channel
+
+
+@dataclass(frozen=True, slots=True)
+class Gateways:
+    """keel.ports.EtcdAt with the newest pair of leaves that is whole."""
+
+    paths: Paths
+    files: Files
+    clock: Clock
+
+    def __call__(self, address: IPv6Address) -> EtcdApi:
+        from keel.mesh.etcdclient import ClientFiles, GatewayClient
+
+        number = max((n for n in self._numbers() if self._whole(n)), default=0)
+        credentials = ClientFiles(
+            client=self.paths.client_credential(number),
+            member=self.paths.member_credential(number),
+            trust=self.paths.etcd_trust,
+        )
+        return GatewayClient(address, credentials, self.clock)
+
+    def _numbers(self) -> list[int]:
+        return [int(n) for n in self.files.names(self.paths.etcd / "leaf") if n.isdigit()]
+
+    def _whole(self, number: int) -> bool:
+        pair = (self.paths.client_credential(number), self.paths.member_credential(number))
+        return all(self.files.exists(path) for path in pair)
