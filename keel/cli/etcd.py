@@ -36,12 +36,8 @@ class Tend:
         from keel.mesh import etcdtend
         from keel.mesh.etcdtend import Result
         from keel.spec import apply
-        from keel.spec.model import Overlay
 
-        def enable(on: Host) -> None:
-            apply.set_etcd(on, Overlay.ENABLED)
-
-        duties = etcdtend.tend(host, lambda: apply.load(host), enable)
+        duties = etcdtend.tend(host, lambda: apply.load(host), apply.enable_etcd)
         failed = any(duty.result is Result.FAILED for duty in duties)
         return Report(
             text="\n".join(f"{duty.name}: {duty.result}: {duty.text}" for duty in duties),
@@ -75,8 +71,9 @@ ETCD = Group(
             name="env",
             summary="print what etcdctl needs on this node",
             description="Prints shell exports for etcdctl: endpoint, certificate, key and trusted "
-            "root. The files are root's alone.",
-            example='eval "$(keel mesh etcd env)" && etcdctl member list',
+            'root. The files are root\'s alone. Use it as in: eval "$(keel mesh etcd env)"; etcdctl '
+            "member list",
+            example="keel mesh etcd env",
             add_arguments=no_arguments,
             options=lambda _: Env(),
             reads=True,

@@ -36,3 +36,8 @@ def set_etcd(host: Host, state: Overlay) -> bool:
     host.files.make_dir(host.paths.spec.parent, mode=0o755)
     host.files.write(host.paths.spec, after, mode=SPEC_MODE)
     return True
+
+
+def enable_etcd(host: Host) -> None:
+    """overlays.etcd: enabled, once this node is to be a member of the cluster."""
+    set_etcd(host, Overlay.ENABLED)

@@ -1,0 +1,219 @@
+"""`keel mesh create|join|leave|sync|up`: a node's own way into, in and out of a mesh."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from keel.cli import render, tokens
+from keel.cli.parser import flag
+from keel.cli.verb import Report, Verb, no_arguments
+from keel.outcome import Incomplete, exit_of
+from keel.ports import Host
+
+if TYPE_CHECKING:
+    from keel.mesh.store import Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create:
+    dry_run: bool
+
+    def run(self, host: Host) -> Report:
+        from keel.mesh import create, etcd
+        from keel.spec import apply
+
+        if self.dry_run:
+            return render.plan_report(create.plan(host))
+        spec = apply.load(host)
+        done = create.create(host, spec)
+        made = etcd.after_create(host, spec, done.value)
+        return Report(
+            text=_changed((*done.changed, *made)),
+            document={"schema": "keel.create/1", **_node(done.value)},
+            notes=("keel: hint: `keel mesh invite` lets the next node in",),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """`source` is a file, - for stdin, or None for a prompt."""
+
+    source: str | None
+    discard: bool
+
+    def run(self, host: Host) -> Report:
+        from keel.mesh import etcd, join
+        from keel.spec import apply
+
+        if self.discard and self.source is None:
+            gone = join.discard_pending(host)
+            return Report(
+                text=_changed(gone.changed),
+                document={"schema": "keel.discard/1", "discarded": list(gone.value)},
+            )
+        spec = apply.load(host)
+        token = tokens.read(self.source)
+        done = join.join(
+            host,
+            spec,
+            token,
+            ask_etcd=lambda identity: etcd.enrolment(host, spec, token.mesh, identity),
+            discard=self.discard,
+        )
+        said = etcd.after_join(host, lambda: apply.load(host), apply.enable_etcd, done.value, token)
+        return Report(
+            text=_changed(done.changed),
+            document={
+                "schema": "keel.join/1",
+                **_node(done.value.node),
+                "inviter": done.value.inviter.display,
+            },
+            notes=(
+                *(f"keel: etcd: {text}" for text in said),
+                "keel: hint: `keel mesh status` shows the others",
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    def run(self, host: Host) -> Report:
+        from keel.mesh import leave
+        from keel.spec import apply
+
+        done = leave.leave(host, apply.load(host))
+        left = done.value
+        notes = [f"keel: its keys and state are kept below {host.paths.left}"]
+        if left.not_told:
+            notes.append(f"keel: not reached, learn it from the others: {', '.join(left.not_told)}")
+        return Report(
+            text=_changed(done.changed),
+            document={
+                "schema": "keel.leave/1",
+                "told": list(left.told),
+                "not_told": list(left.not_told),
+            },
+            notes=tuple(notes),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sync:
+    def run(self, host: Host) -> Report:
+        from keel.mesh import sync
+        from keel.spec import apply
+
+        outcome = sync.sync(host, apply.load(host))
+        missing = outcome.missing if isinstance(outcome, Incomplete) else ()
+        notes = [f"keel: {text}" for text in missing]
+        if isinstance(outcome, Incomplete):
+            notes.append(f"keel: hint: {outcome.remedy}")
+        value = outcome.value
+        return Report(
+            text=f"reached {', '.join(value.reached) or '<none>'}; {value.learned} new records",
+            document={
+                "schema": "keel.sync/1",
+                "reached": list(value.reached),
+                "learned": value.learned,
+                "missing": list(missing),
+            },
+            notes=tuple(notes),
+            exit=exit_of(outcome),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Up:
+    def run(self, host: Host) -> Report:
+        from keel.mesh import store, up
+        from keel.spec import apply
+
+        spec = apply.load(host)
+        with store.locked(host, "the mesh"):
+            node = store.require(host)
+            up.bring_up(host, spec, node, store.load_invites(host))
+        return Report(text=f"mesh/{node.mesh} up", document={"schema": "keel.up/1", **_node(node)})
+
+
+def _changed(lines: tuple[str, ...]) -> str:
+    return "\n".join(lines) or "already so"
+
+
+def _node(node: Node) -> dict[str, object]:
+    return {
+        "mesh": node.mesh,
+        "prefix": node.prefix.compressed,
+        "address": node.address.compressed,
+    }
+
+
+def _join_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="where the token is, - for stdin; without it the token is asked for. It is never an "
+        "argument: those can be read by everyone on this host",
+    )
+    parser.add_argument(
+        "--discard-pending",
+        action="store_true",
+        help="give up a join of another mesh that was begun here; alone, do only that",
+    )
+
+
+def _join_options(found: Namespace) -> Join:
+    return Join(source=found.token_file, discard=flag(found, "discard_pending"))
+
+
+CREATE = Verb(
+    name="create",
+    summary="make a mesh with this node as its first member",
+    description="Makes this node's keys and a mesh of one, and raises its interface and channel. "
+    "Run again it goes on where it stopped; on a member it changes nothing.",
+    example="keel mesh create",
+    add_arguments=no_arguments,
+    options=lambda found: Create(dry_run=flag(found, "dry_run")),
+    changes=True,
+)
+JOIN = Verb(
+    name="join",
+    summary="make this node a member, with a token from `keel mesh invite`",
+    description="Redeems a token and makes this node a member of its mesh. Whatever goes wrong on "
+    "the way, the same command with the same token goes on, with the same address.",
+    example="keel mesh join --token-file token.txt",
+    add_arguments=_join_arguments,
+    options=_join_options,
+    reads=True,
+)
+LEAVE = Verb(
+    name="leave",
+    summary="take this node out of its mesh",
+    description="Signs this node's own removal, tells the others, and moves keys and state aside. "
+    "A node that joins again does so with new keys and a new address.",
+    example="keel mesh leave",
+    add_arguments=no_arguments,
+    options=lambda _: Leave(),
+    reads=True,
+)
+SYNC = Verb(
+    name="sync",
+    summary="exchange rosters with the other members now",
+    description="Exchanges records with every member, ends what has expired, and puts the "
+    "interface's peers right. keel-mesh-sync.timer does it every minute.",
+    example="keel mesh sync",
+    add_arguments=no_arguments,
+    options=lambda _: Sync(),
+    reads=True,
+)
+UP = Verb(
+    name="up",
+    summary="raise the interface, its peers and the firewall from this node's state",
+    description="Raises the interface with its live members, open claims and invites. "
+    "keel-mesh.service does it at boot.",
+    example="keel mesh up",
+    add_arguments=no_arguments,
+    options=lambda _: Up(),
+    reads=True,
+)

@@ -1,0 +1,48 @@
+"""Where an invite's token is read from: a file, stdin or a prompt, never an argument."""
+
+from __future__ import annotations
+
+import sys
+from getpass import getpass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keel.errors import Refused, UsageError
+
+if TYPE_CHECKING:
+    from keel.mesh.token import Token
+
+MAX_FILE_BYTES = 64 * 1024
+"""Far above a token; a wrong file is not read to its end."""
+
+
+def read(source: str | None) -> Token:
+    """The token; Refused by the reason, UsageError when there is nothing to read it from."""
+    from keel.mesh.token import parse_token
+
+    if source is None:
+        return _prompted()
+    if source == "-":
+        return parse_token(sys.stdin.read(MAX_FILE_BYTES))
+    try:
+        with Path(source).open(encoding="utf-8", errors="replace") as file:
+            return parse_token(file.read(MAX_FILE_BYTES))
+    except OSError as error:
+        raise UsageError(f"{source}: {error.strerror}", command="keel mesh join") from error
+
+
+def _prompted() -> Token:
+    """Asks until the lines so far are a token, or one is empty: mail programs break lines."""
+    from keel.mesh.token import parse_token
+
+    if not sys.stdin.isatty():
+        raise UsageError("no terminal to ask for the token; use --token-file FILE or -")
+    text = ""
+    prompt = "token: "
+    while line := getpass(prompt).strip():
+        text += line
+        try:
+            return parse_token(text)
+        except Refused:
+            prompt = "goes on (empty line: that was all): "
+    return parse_token(text)
