@@ -71,8 +71,7 @@ ETCD = Group(
             name="env",
             summary="print what etcdctl needs on this node",
             description="Prints shell exports for etcdctl: endpoint, certificate, key and trusted "
-            'root. The files are root\'s alone. Use it as in: eval "$(keel mesh etcd env)"; etcdctl '
-            "member list",
+            'root. The files are root\'s alone. As in: eval "$(keel mesh etcd env)"; etcdctl get k',
             example="keel mesh etcd env",
             add_arguments=no_arguments,
             options=lambda _: Env(),
