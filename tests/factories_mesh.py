@@ -209,11 +209,13 @@ class Mesh:
         )
         return seal("succession", body, old, new)
 
-    def crl(self, who: str, *, generation: int = 1, number: int = 1) -> bytes:
-        body = CrlRecord(
+    def crl_body(self, who: str, *, generation: int = 1, number: int = 1) -> CrlRecord:
+        return CrlRecord(
             mesh=self.id, ed25519=key(who), generation=generation, number=number, der=b"0"
         )
-        return seal("crl", body, who)
+
+    def crl(self, who: str, *, generation: int = 1, number: int = 1) -> bytes:
+        return seal("crl", self.crl_body(who, generation=generation, number=number), who)
 
     def holder(self, who: str, *, epoch: int = 1) -> bytes:
         body = HolderRecord(mesh=self.id, ed25519=key(who), epoch=epoch, generations=())

@@ -47,8 +47,8 @@ MAX_BATCH = 8192
 MAX_ORPHANS = 256
 """Peers send admissions first, so that few are ever waiting; more is somebody's nonsense."""
 
-MAX_KIND_BYTES = 8 << 20
-"""Of one kind in all: ten times what 200 members need, and little beside a node's disk."""
+MAX_KIND_BYTES = 4 << 20
+"""Of one kind in all: 200 members need a tenth of it, or half if each lists 128 roots."""
 
 MAX_PER_PAIR = 8
 """Removals, or votes, by one signer on one subject: each new one can only lengthen its list."""
