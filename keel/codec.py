@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
+import functools
 import json
 import re
 import types
@@ -199,7 +200,7 @@ def _build_tuple(cls: Any, value: object, path: str, strict: bool) -> Any:
 
 def _build_dataclass(cls: Any, value: object, path: str, strict: bool) -> Any:
     found = _expect(dict, value, path)
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     unknown = {key: item for key, item in found.items() if key not in fields or key == "extra"}
     if unknown and (strict or "extra" not in fields):
@@ -218,6 +219,12 @@ def _build_dataclass(cls: Any, value: object, path: str, strict: bool) -> Any:
         return cls(**known)
     except ValueError as error:  # a record's own __post_init__
         raise BadValue(path, str(error)) from error
+
+
+@functools.cache
+def _hints(cls: Any) -> dict[str, Any]:
+    """A class's evaluated annotations; evaluating them took half of the time of a parse."""
+    return typing.get_type_hints(cls)
 
 
 def _is_optional(hint: Any) -> bool:
