@@ -20,6 +20,7 @@ from keel.mesh.records import (
     Admission,
     AdoptedMember,
     CrlRecord,
+    Generation,
     Genesis,
     HolderRecord,
     Removal,
@@ -30,6 +31,7 @@ from keel.mesh.records import (
 from keel.mesh.wire import Envelope
 from keel.types import (
     Capability,
+    Fingerprint,
     MeshId,
     NodeName,
     Nonce,
@@ -39,6 +41,7 @@ from keel.types import (
     WgKey,
 )
 
+ROOT = Generation(number=1, root=Fingerprint("ab" * 32))
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 
@@ -218,7 +221,7 @@ class Mesh:
         return seal("crl", self.crl_body(who, generation=generation, number=number), who)
 
     def holder(self, who: str, *, epoch: int = 1) -> bytes:
-        body = HolderRecord(mesh=self.id, ed25519=key(who), epoch=epoch, generations=())
+        body = HolderRecord(mesh=self.id, ed25519=key(who), epoch=epoch, generations=(ROOT,))
         envelope = wire.seal("holder", body, pair(who))
         return wire.encode(wire.with_signature(envelope, "root:" + "ab" * 32, b"\x30"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import IPv6Address
 
 import pytest
@@ -143,8 +144,6 @@ def test_nobodys_next_key_is_anothers_present_or_next_one() -> None:
 
 
 def named(by: str, who: str, name: str) -> bytes:
-    from dataclasses import replace
-
     body = MESH.admission_body(by, who)
     return seal("admission", replace(body, name=NodeName(name)), by)
 
@@ -158,6 +157,18 @@ def test_equal_names_both_stay_and_are_told_apart() -> None:
     assert sorted(one.display for one in twins.members) == sorted(["f", *MARKS.values()])
     assert sorted(codes(*TWINS)) == [("name-twice", "a"), ("name-twice", "b")]
     assert {one.key for one in twins.named(NodeName("web"))} == {key("a"), key("b")}
+
+
+def test_a_mark_is_as_long_as_it_takes() -> None:
+    by_mark: dict[str, str] = {}
+    for n in range(5000):
+        other = by_mark.setdefault(key(f"n{n}")[:4], f"n{n}")
+        if other != f"n{n}":
+            break
+    twins = seen(named("f", other, "web"), named("f", f"n{n}", "web"))
+    displays = {one.display for one in twins.members if one.name == "web"}
+    assert len(displays) == 2
+    assert min(len(display) for display in displays) > len("web~1234")
 
 
 def test_names_of_removed_members_are_free() -> None:
@@ -205,7 +216,7 @@ def test_an_ambiguous_name_is_refused_with_both_addresses() -> None:
 
 def test_a_view_finds_by_key_and_address() -> None:
     found = seen(A)
-    assert found.by_address(MESH.address("a")) == found.by_key(key("a")) != None  # noqa: E711
+    assert found.by_address(MESH.address("a")) == found.by_key(key("a")) == member("a", A)
     assert (found.by_key(key("b")), found.by_address(IPv6Address("::1"))) == (None, None)
 
 

@@ -72,6 +72,15 @@ def test_what_is_known_is_not_read_again() -> None:
     assert roster.merge(held, [A, MESH.genesis_raw]).roster is held
 
 
+def test_one_record_in_two_envelopes_is_kept_once() -> None:
+    """What is signed names a record: here the same two signatures stand in the other order."""
+    made = MESH.succession("a", "z")
+    envelope = respelled(made)
+    turned = wire.encode(replace(envelope, signatures=envelope.signatures[::-1]))
+    held = MESH.roster(A, made)
+    assert roster.merge(held, [turned]).roster is held
+
+
 def test_the_genesis_is_pinned_by_the_mesh_id() -> None:
     assert roster.founded(MESH.genesis_raw, MESH.id) == MESH.empty
     with pytest.raises(Refused) as refused:

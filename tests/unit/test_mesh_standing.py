@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from keel.errors import Internal
 from keel.mesh import roster, votes
 from keel.mesh.members import chain, view
+from keel.mesh.standing import admission_in
 from tests.factories_mesh import Mesh, key
 
 MESH = Mesh()
@@ -255,3 +257,8 @@ def test_a_chain_proves_a_member(who: str, expected: list[bytes]) -> None:
     assert list(proof) == [MESH.genesis_raw, *expected]
     alone = roster.merge(roster.founded(proof[0], MESH.id), proof[1:]).roster
     assert view(alone).by_key(key(who)) is not None
+
+
+def test_another_record_in_place_of_an_admission_is_a_bug() -> None:
+    with pytest.raises(Internal):
+        admission_in(MESH.entry(MESH.said("a")))
