@@ -177,9 +177,11 @@ def listening() -> socket.socket:
 
 
 def connect(port: int, source: str = "127.0.0.2") -> socket.socket:
-    return socket.create_connection(
+    sock = socket.create_connection(
         ("::ffff:127.0.0.1", port), timeout=20, source_address=(f"::ffff:{source}", 0)
     )
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
 
 
 class Asker:
