@@ -16,6 +16,10 @@ demo: lab-deps ## three appliances over a bad link, and what keel does on them
 lab-test: lab-deps venv ## the lab's own tests, on this machine's kernel
 	$(PY) -m pytest netns/tests
 
+.PHONY: etcd-test
+etcd-test: lab-deps venv ## keel's etcd settings, certificates and client against the real etcd
+	$(PY) -m pytest netns/etcd
+
 .PHONY: image-test
 image-test: lab-deps ## the fast tests with Debian 13's own Python
 	netns/imagetest
@@ -27,5 +31,5 @@ scenarios: lab-deps ## the scenarios, with their table
 .PHONY: check
 check: lab-deps ## everything that has to hold: what CI runs
 	$(MAKE) lint test
-	$(MAKE) packages image-test lab-test
+	$(MAKE) packages image-test lab-test etcd-test
 	$(MAKE) scenarios
