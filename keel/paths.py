@@ -207,5 +207,10 @@ class Paths:
         return self.run / "liveness.json"
 
     @property
+    def boot_id(self) -> Path:
+        """The kernel's name for this boot."""
+        return self.root / "proc/sys/kernel/random/boot_id"
+
+    @property
     def textfile(self) -> Path:
         return self.root / "var/lib/prometheus/node-exporter/keel.prom"

@@ -27,8 +27,7 @@ from typing import Any
 from keel.errors import EtcdError, Internal
 from keel.mesh.etcdids import CLIENT_PORT, PEER_PORT
 from keel.mesh.etcdwords import GrpcCode
-from keel.paths import Paths
-from keel.ports import Clock, Deadline, EtcdApi, EtcdAt, EtcdMember, EtcdProbe, EtcdStatus
+from keel.ports import Clock, Deadline, EtcdAt, EtcdMember, EtcdProbe, EtcdStatus
 
 MAX_ANSWER_BYTES = 4 << 20
 CONNECT_SECONDS = 10.0
@@ -234,24 +233,6 @@ class _Call:
     headers: Mapping[str, str]
     port: int
     credential: Path
-
-
-def gateway_at(paths: Paths, clock: Clock) -> EtcdAt:
-    """keel.ports.EtcdAt with the newest leaves of the state directory, looked up at each use."""
-
-    def at(address: IPv6Address) -> EtcdApi:
-        leaves = paths.leaf(0).parent
-        found = [int(each.name) for each in leaves.glob("[0-9]*") if each.name.isdecimal()]
-        if not found:
-            raise EtcdError(GrpcCode.UNAUTHENTICATED, "keel has no certificate of its own yet")
-        files = ClientFiles(
-            client=paths.client_credential(max(found)),
-            member=paths.member_credential(max(found)),
-            trust=paths.etcd_trust,
-        )
-        return GatewayClient(address, files, clock)
-
-    return at
 
 
 def those_with_leader(

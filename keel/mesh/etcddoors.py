@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from keel.errors import Refused
 from keel.mesh import (
@@ -74,7 +75,8 @@ def own_state(host: Host, spec: Spec, node: Node) -> ProbeAnswer:
 
 
 def _probe(asked: Asked) -> ProbeAnswer:
-    return own_state(asked.host, asked.spec, asked.node)
+    state = own_state(asked.host, asked.spec, asked.node)
+    return replace(state, highest_lived_of_you=asked.member.lived)
 
 
 def _take_record(asked: Asked) -> TakeRecordAnswer:

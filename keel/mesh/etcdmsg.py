@@ -157,7 +157,7 @@ class EtcdAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What are you? `highest_lived_of_me` comes back for the sender."""
+    """What are you, and how far did you see me live (`highest_lived_of_you`)?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

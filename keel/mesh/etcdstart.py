@@ -15,7 +15,9 @@ from typing import Protocol
 from cryptography import x509
 
 from keel import codec
-from keel.errors import PkiRejected, Refused, StateCorrupt
+from keel.errors import KeelError, PkiRejected, Refused, StateCorrupt
+from keel.mesh import store, talk
+from keel.mesh.etcdbirth import ETCD_PATH, PROBE, PROBE_SECONDS
 from keel.mesh.etcdcheck import read_record
 from keel.mesh.etcdconf import (
     CRL_FILE,
@@ -33,7 +35,7 @@ from keel.mesh.etcdguard import (
     asks_for_lived,
     judge_start,
 )
-from keel.mesh.etcdmsg import ClusterRecord
+from keel.mesh.etcdmsg import ClusterRecord, Probe, ProbeAnswer
 from keel.mesh.etcdstate import Cluster, Lived, Marker, read_state
 from keel.mesh.etcdtrust import fingerprints, parse_bundle
 from keel.ports import Deadline, Host
@@ -41,6 +43,8 @@ from keel.types import Fingerprint
 
 ADDRESS_SECONDS = 60.0
 POLL_SECONDS = 0.25
+LIVED_SECONDS = 60.0
+LIVED_PAUSE_SECONDS = 2.0
 
 
 class Questions(Protocol):
@@ -88,6 +92,28 @@ def guard(host: Host, questions: Questions, *, invocation: str, boot: str) -> Al
     host.files.make_dir(host.paths.run, mode=0o755)
     host.files.write(host.paths.etcd_loaded, codec.dumps(loaded))
     return allowed
+
+
+def highest_lived(host: Host) -> int | None:
+    """Questions.highest_lived by the channel: asks until one peer answers or a minute is over."""
+    node = store.require(host)
+    peers = talk.others(node)
+    deadline = Deadline.after(host.clock, LIVED_SECONDS)
+    while peers and not deadline.passed(host.clock):
+        answers = talk.ask_all(
+            host,
+            node,
+            dict.fromkeys(peers, Probe()),
+            PROBE,
+            ProbeAnswer,
+            path=ETCD_PATH,
+            timeout_seconds=min(PROBE_SECONDS, deadline.remaining(host.clock)),
+        )
+        heard = [one.body for one in answers.values() if not isinstance(one, KeelError)]
+        if heard:
+            return max(one.highest_lived_of_you or 0 for one in heard)
+        host.clock.sleep(LIVED_PAUSE_SECONDS)
+    return None
 
 
 def _wait_for_address(host: Host, address: IPv6Address) -> None:

@@ -139,7 +139,12 @@ def test_a_learner_is_added_refused_promoted_and_removed(born: Network) -> None:
 
     until(promoted)
     until(lambda: not born.client("d").status().learner)
-    until(lambda: client.remove(added.id) is None)
+
+    def removed() -> bool:
+        client.remove(added.id)
+        return True
+
+    until(removed)
     assert cause(lambda: client.remove(added.id)) is Cause.GONE
 
 

@@ -1,0 +1,228 @@
+"""The guard on a whole fake node: what it observes, asks and writes, and what a kill leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from ipaddress import IPv6Address, IPv6Network
+from pathlib import Path
+
+import pytest
+
+from keel import codec
+from keel.errors import Refused, StateCorrupt
+from keel.mesh.etcdcert import fingerprint
+from keel.mesh.etcdconf import EtcdSettings, render_env
+from keel.mesh.etcdguard import Allowed
+from keel.mesh.etcdmsg import ClusterRecord, RecordState
+from keel.mesh.etcdstart import guard
+from keel.mesh.etcdstate import Cluster, Lived, Marker, Stage
+from keel.types import Secret
+from tests.etcd import make
+from tests.etcd.make import F1, F2
+from tests.fakes import FakeNet, FakeNode, crash_points
+from tests.pki import make as pki
+
+ROOT = fingerprint(make.root().certificate)
+MINE = Marker(formation=F1, attempt=1)
+
+
+@dataclass
+class Answers:
+    """keel.mesh.etcdstart.Questions with the answers written down, and what was asked."""
+
+    led: tuple[IPv6Address, ...] = ()
+    lived: int | None = None
+    asked: list[object] = field(default_factory=list)
+
+    def leaders(self, members: Sequence[IPv6Address]) -> tuple[IPv6Address, ...]:
+        self.asked.append(tuple(members))
+        return self.led
+
+    def highest_lived(self) -> int | None:
+        self.asked.append("lived")
+        return self.lived
+
+
+def install(
+    node: FakeNode, *, cluster: Cluster | None = None, record: ClusterRecord | None = None
+) -> FakeNode:
+    """What a member has on disk after it took a record and laid its files."""
+    node.clock.wrong_by = pki.NOW - node.clock.world.now()
+    paths, record = node.paths, record or make.record()
+    for directory in (paths.etcd, paths.laid, paths.etcd_marker.parent):
+        directory.mkdir(parents=True)
+    paths.etcd_cluster.write_bytes(codec.dumps(cluster or make.cluster()))
+    paths.etcd_record.write_bytes(make.sealed(record))
+    paths.etcd_trust.write_bytes(make.bundle())
+    settings = EtcdSettings(
+        address=make.address("c"), members=record.members, state=record.state, token=record.token
+    )
+    for name, data in (
+        ("etcd.env", render_env(settings)),
+        ("trust.pem", make.bundle()),
+        ("crl.der", make.crl()),
+        ("member.pem", make.credential("c").reveal()),
+    ):
+        (paths.laid / name).write_bytes(data)
+    return node
+
+
+def begun(node: FakeNode, marker: Marker = MINE) -> FakeNode:
+    """And etcd ran here."""
+    (node.paths.etcd_data / "member").mkdir(parents=True)
+    node.paths.etcd_marker.write_bytes(codec.dumps(marker))
+    return node
+
+
+def at_its_address(node: FakeNode) -> FakeNode:
+    """keel0 is up with the member's /128."""
+    node.host.wireguard.raise_interface("keel0", port=1, mtu=1280, private=Secret(bytes(32)))
+    prefix = IPv6Network("fd0a:1b2c:3d4e::/64")
+    node.host.wireguard.set_address("keel0", make.address("c"), prefix)
+    node.new_life()
+    return node
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> FakeNode:
+    return at_its_address(FakeNet(tmp_path).node("c"))
+
+
+def run(node: FakeNode, questions: Answers | None = None) -> Allowed:
+    return guard(node.host, questions or Answers(), invocation="abc", boot="def")
+
+
+def rule_of(node: FakeNode, questions: Answers | None = None) -> str:
+    with pytest.raises(Refused) as caught:
+        run(node, questions)
+    return caught.value.rule
+
+
+def marker_of(node: FakeNode) -> dict[str, object] | None:
+    path = node.paths.etcd_marker
+    return json.loads(path.read_bytes()) if path.exists() else None
+
+
+def test_a_birth_is_marked_before_it_starts_and_tells_what_it_loads(node: FakeNode) -> None:
+    questions = Answers()
+    allowed = run(install(node), questions)
+    assert allowed.state is RecordState.NEW
+    assert marker_of(node) == {"attempt": 1, "formation": F1}
+    assert questions.asked == [(make.address("a"), make.address("b"))]
+    assert json.loads(node.paths.etcd_loaded.read_bytes()) == {
+        "boot": "def",
+        "invocation": "abc",
+        "roots": [ROOT],
+        "time": "2026-12-01T12:00:00Z",
+    }
+
+
+def test_a_birth_beside_a_leader_is_refused_and_marks_nothing(node: FakeNode) -> None:
+    assert rule_of(install(node), Answers(led=(make.address("a"),))) == "start-cluster-exists"
+    assert marker_of(node) is None
+    assert not node.paths.etcd_loaded.exists()
+
+
+def test_a_learner_asks_nobody(node: FakeNode) -> None:
+    record = make.record(epoch=2, state=RecordState.EXISTING, names="abcd")
+    questions = Answers()
+    assert run(install(node, record=record), questions).state is RecordState.EXISTING
+    assert questions.asked == []
+
+
+def test_a_start_over_its_own_data_asks_how_long_it_lived(node: FakeNode) -> None:
+    begun(install(node))
+    node.paths.lived.write_bytes(codec.dumps(Lived(counter=3)))
+    questions = Answers(lived=3)
+    assert run(node, questions).marker is None
+    assert questions.asked == ["lived"]
+    assert rule_of(node, Answers(lived=4)) == "start-restored"
+
+
+@pytest.mark.parametrize("wiped", ["data", "data and marker"])
+def test_a_formed_member_that_was_wiped_never_starts(node: FakeNode, wiped: str) -> None:
+    install(node, cluster=make.cluster(Stage.FORMED))
+    if wiped == "data":
+        node.paths.etcd_marker.write_bytes(codec.dumps(MINE))
+    assert rule_of(node) == "start-data-missing"
+
+
+def test_foreign_data_never_starts(node: FakeNode) -> None:
+    assert rule_of(begun(install(node), Marker(formation=F2, attempt=1))) == "start-data-foreign"
+
+
+def test_a_record_of_another_formation_is_none(node: FakeNode) -> None:
+    other = make.record(make.formation(name=F2), epoch=2)
+    assert rule_of(install(node, record=other)) == "start-no-record"
+
+
+def test_without_a_record_nothing_is_born(node: FakeNode) -> None:
+    install(node).paths.etcd_record.unlink()
+    assert rule_of(node) == "start-no-record"
+
+
+def test_without_files_or_roots_nothing_starts(node: FakeNode) -> None:
+    assert rule_of(node) == "start-not-laid"
+    install(node)
+    node.paths.etcd_trust.unlink()
+    assert rule_of(node) == "start-no-trust"
+    (node.paths.laid / "etcd.env").write_bytes(b"ETCD_NAME=x\n")
+    assert rule_of(node) == "start-not-laid"
+
+
+@pytest.mark.parametrize("name", ["trust.pem", "crl.der", "member.pem"])
+def test_a_missing_laid_file_is_named_by_its_rule(node: FakeNode, name: str) -> None:
+    (install(node).paths.laid / name).unlink()
+    assert rule_of(node) == "start-not-laid"
+
+
+@pytest.mark.parametrize("name", ["cluster.json", "record", "trust.pem", "lived"])
+def test_a_state_file_that_was_emptied_stops_with_its_path(node: FakeNode, name: str) -> None:
+    (install(node).paths.etcd / name).write_bytes(b"")
+    with pytest.raises(StateCorrupt) as caught:
+        run(node)
+    assert caught.value.path == node.paths.etcd / name
+    assert marker_of(node) is None
+
+
+def test_an_emptied_marker_stops_with_its_path(node: FakeNode) -> None:
+    begun(install(node)).paths.etcd_marker.write_bytes(b"")
+    with pytest.raises(StateCorrupt, match=r"marker\.json"):
+        run(node)
+
+
+def test_no_cluster_no_start(node: FakeNode) -> None:
+    install(node).paths.etcd_cluster.unlink()
+    assert rule_of(node) == "start-no-cluster"
+
+
+def test_the_address_is_waited_for_and_given_up_after_a_minute(tmp_path: Path) -> None:
+    node = install(FakeNet(tmp_path).node("c"))
+    before = node.clock.monotonic()
+    assert rule_of(node) == "start-no-address"
+    assert 60 <= node.clock.monotonic() - before < 61
+
+
+def test_a_late_address_is_enough(tmp_path: Path) -> None:
+    node = install(FakeNet(tmp_path).node("c"))
+    node.clock.world.after(30, lambda: at_its_address(node))
+    assert run(node).state is RecordState.NEW
+
+
+def test_killed_anywhere_it_comes_to_the_same_end(tmp_path: Path) -> None:
+    clean = install(at_its_address(FakeNet(tmp_path / "clean").node("c")))
+    run(clean)
+    points = list(crash_points(clean.effects))
+    assert len(points) > 5
+    for point in points:
+        node = install(at_its_address(FakeNet(tmp_path / str(point.number)).node("c")))
+        node.effects.crash_at = point.number
+        assert node.dies(partial(run, node))
+        assert node.effects.crashed_before == point.text
+        node.new_life()
+        assert run(node).state is RecordState.NEW
+        assert marker_of(node) == {"attempt": 1, "formation": F1}
+        assert node.paths.etcd_loaded.read_bytes() == clean.paths.etcd_loaded.read_bytes()

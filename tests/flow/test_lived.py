@@ -1,0 +1,46 @@
+"""Before a start over data the peers are asked how long they saw this disk live."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from keel.mesh import selfrecord
+from keel.mesh.etcdstart import LIVED_SECONDS, highest_lived
+from tests.flow.world import World
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> World:
+    world = World(tmp_path)
+    for name in "ab":
+        world.node(name)
+    world.create("a")
+    world.join("b", world.invite("a"))
+    world.settle()
+    return world
+
+
+def test_a_peer_remembers_the_highest_lived_that_it_was_told(pair: World) -> None:
+    assert highest_lived(pair.host("b")) == 0
+    selfrecord.refresh(pair.host("b"), pair.spec("b"), pair.loaded("b"), lived=7)
+    pair.sync("b")
+    pair.settle()
+    assert highest_lived(pair.host("b")) == 7
+
+
+def test_peers_that_are_silent_are_asked_for_a_minute(pair: World) -> None:
+    pair.net.cut("a", "b")
+    before = pair.net.clock.monotonic()
+    assert highest_lived(pair.host("b")) is None
+    assert LIVED_SECONDS <= pair.net.clock.monotonic() - before < LIVED_SECONDS + 5
+
+
+def test_alone_there_is_nobody_to_ask(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.node("a")
+    world.create("a")
+    before = world.net.clock.monotonic()
+    assert highest_lived(world.host("a")) is None
+    assert world.net.clock.monotonic() == before
