@@ -6,7 +6,10 @@ from argparse import ArgumentParser
 from dataclasses import dataclass
 from pathlib import Path
 
+from keel.cli import render
+from keel.cli.parser import flag
 from keel.cli.verb import Group, Report, Verb, no_arguments
+from keel.errors import Exit
 from keel.ports import Host
 
 
@@ -34,6 +37,45 @@ class Check:
         return Report(text=f"{path} is valid", document={"schema": "keel.check/1", "valid": True})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apply:
+    dry_run: bool
+
+    def run(self, host: Host) -> Report:
+        from keel.spec import apply
+
+        if self.dry_run:
+            return render.plan_report(apply.plan(host))
+        done = apply.apply(host)
+        waits = [f"keel: waits for {w.waiting_for}: {w.why}" for w in done.value.waiting]
+        return Report(
+            text="\n".join(done.changed) or "already so",
+            document={
+                "schema": "keel.apply/1",
+                "changed": list(done.changed),
+                "waiting": render.plan_document(done.value)["waiting"],
+            },
+            notes=tuple(waits),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diff:
+    def run(self, host: Host) -> Report:
+        from keel.spec import apply
+
+        found = apply.differences(host)
+        rows = [{"name": one.name, "now": one.now, "wanted": one.wanted} for one in found]
+        return Report(
+            text=render.table(("NAME", "NOW", "WANTED"), [tuple(row.values()) for row in rows])
+            if rows
+            else "",
+            document={"schema": "keel.diff/1", "differences": rows},
+            notes=("keel: hint: `keel spec apply` makes it so",) if rows else (),
+            exit=Exit.DIFFERS if rows else Exit.DONE,
+        )
+
+
 def _check_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="instead of the spec")
 
@@ -41,7 +83,7 @@ def _check_arguments(parser: ArgumentParser) -> None:
 SPEC = Group(
     name="spec",
     summary="what the operator wants of this node",
-    description="Show or check /etc/keel/spec.yaml, which keel.spec(5) describes.",
+    description="Show, check or apply /etc/keel/spec.yaml, which keel.spec(5) describes.",
     children=(
         Verb(
             name="show",
@@ -63,5 +105,26 @@ SPEC = Group(
             reads=True,
             needs_root=False,
         ),
+        Verb(
+            name="apply",
+            summary="make this node what the spec says",
+            description="Makes this node what the spec says and prints what it changed. Run again "
+            "it changes nothing. On a node in no mesh there is nothing to change.",
+            example="keel spec apply --dry-run",
+            add_arguments=no_arguments,
+            options=lambda found: Apply(dry_run=flag(found, "dry_run")),
+            changes=True,
+        ),
     ),
+)
+
+DIFF = Verb(
+    name="diff",
+    summary="show where this node differs from its spec",
+    description="Compares this node with its spec and changes nothing. Exit status 0: no "
+    "difference; 1: it differs; 2: the spec is not valid.",
+    example="keel diff && echo as wanted",
+    add_arguments=no_arguments,
+    options=lambda _: Diff(),
+    reads=True,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from keel.cli.etcd import ETCD
 from keel.cli.invite import INVITE
 from keel.cli.mesh import CREATE, JOIN, LEAVE, SYNC, UP
-from keel.cli.spec import SPEC
+from keel.cli.spec import DIFF, SPEC
 from keel.cli.status import STATUS
 from keel.cli.trust import TRUST
 from keel.cli.verb import Group
@@ -22,5 +22,5 @@ TREE = Group(
     summary="a private mesh of Debian servers with an etcd registry",
     description="keel runs a private mesh of Debian servers over WireGuard and, from the third "
     "capable server on, a highly available etcd registry over it.",
-    children=(MESH, SPEC),
+    children=(MESH, SPEC, DIFF),
 )

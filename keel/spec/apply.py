@@ -1,6 +1,8 @@
-"""The spec's file, and making this node what it says.
+"""The spec's file, and making this node what it says (O4, E6).
 
-Owns reading /etc/keel/spec.yaml and the one change that keel makes to it by itself.
+Owns reading /etc/keel/spec.yaml, the one change that keel makes to it by itself, and the order of
+apply: first the mesh's ground, then what etcd needs. Decides nothing: keel.spec.diff and
+keel.mesh.etcdplan do. It never restarts a running etcd; it says when that is due.
 """
 
 from __future__ import annotations
@@ -8,13 +10,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from keel.errors import SpecError
+from keel.mesh import etcdmember, selfrecord, store, up
+from keel.mesh.store import Node
+from keel.outcome import Done, Plan, Step
 from keel.ports import Host
-from keel.spec import parse
+from keel.spec import diff, parse
+from keel.spec.diff import Action, Difference, NodeView
 from keel.spec.model import Overlay, Spec
 
 NEW_SPEC = b"# This node's spec; keel.spec(5) describes it. Check it with `keel spec check`.\n"
 SPEC_MODE = 0o640
 """It may name a webhook with a secret in its URL."""
+TEND_WAIT_SECONDS = 60.0
+"""A pass of the tend with nothing unusual takes far less."""
 
 
 def load(host: Host, path: Path | None = None, *, needed: bool = False) -> Spec:
@@ -41,3 +49,84 @@ def set_etcd(host: Host, state: Overlay) -> bool:
 def enable_etcd(host: Host) -> None:
     """overlays.etcd: enabled, once this node is to be a member of the cluster."""
     set_etcd(host, Overlay.ENABLED)
+
+
+def differences(host: Host) -> tuple[Difference, ...]:
+    """Where this node differs from its spec; changes nothing."""
+    spec, node = load(host), store.load(host)
+    if node is None:
+        return ()
+    return (
+        *diff.differences(spec, _observe(host, spec, node)),
+        *diff.etcd_differences(etcdmember.plan(host, spec, node)),
+    )
+
+
+def plan(host: Host) -> Plan:
+    """What apply would do now."""
+    spec, node = load(host), store.load(host)
+    if node is None:
+        return Plan()
+    etcd = etcdmember.plan(host, spec, node)
+    ground = diff.decide(spec, _observe(host, spec, node))
+    return Plan(steps=(*ground.steps, *etcd.steps), waiting=etcd.waiting)
+
+
+def apply(host: Host) -> Done[Plan]:
+    """This node as its spec wants it; `changed` names what this run changed, the Plan is what
+    is left: what waits for others."""
+    spec = load(host)
+    changed = list(_apply_ground(host, spec))
+    node = store.load(host)
+    if node is None:
+        return Done(value=Plan(), changed=tuple(changed))
+    with host.locks.hold(
+        host.paths.tend_lock, what="the registry's state", wait_seconds=TEND_WAIT_SECONDS
+    ):
+        before = etcdmember.plan(host, spec, node)
+        left = etcdmember.settle(host, lambda: load(host), enable_etcd, node)
+    changed += [_said(step) for step in before.steps]
+    return Done(value=left, changed=tuple(changed))
+
+
+def _apply_ground(host: Host, spec: Spec) -> tuple[str, ...]:
+    with store.locked(host, "the mesh"):
+        node = store.load(host)
+        if node is None:
+            return ()
+        steps = diff.decide(spec, _observe(host, spec, node)).steps
+        for action in dict.fromkeys(Action(step.action) for step in steps):
+            _execute(host, spec, node, action)
+    if any(step.action == Action.ENABLE for step in steps):
+        up.start_units(host)
+    return tuple(_said(step) for step in steps)
+
+
+def _execute(host: Host, spec: Spec, node: Node, action: Action) -> None:
+    """One kind of step; each is idempotent."""
+    match action:
+        case Action.WRITE_CHANNEL:
+            up.lay_channel(host, node.address)
+        case Action.RAISE:
+            up.bring_up(host, spec, node, store.load_invites(host))
+        case Action.BOUND_TCP:
+            host.machine.bound_tcp()
+        case Action.UNBOUND_TCP:
+            host.machine.unbound_tcp()
+        case Action.ENABLE:
+            pass  # after the lock is gone: the units that it starts take it themselves
+
+
+def _observe(host: Host, spec: Spec, node: Node) -> NodeView:
+    return NodeView(
+        address=node.address,
+        device=host.wireguard.show(spec.network.wireguard.interface),
+        tcp_bound=host.machine.tcp_bound_now(),
+        capability=selfrecord.own_capability(host, spec),
+        units={unit: host.units.state(unit) for unit in diff.UNITS},
+        channel_drop_in=host.files.read(host.paths.channel_drop_in),
+    )
+
+
+def _said(step: Step) -> str:
+    return f"{step.action} {step.subject}: {step.why}"

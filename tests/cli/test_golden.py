@@ -2,6 +2,7 @@
 
     --- given PATH            a file of the node before the first command
     --- $ keel ...            a command; what follows is about it
+    --- $ write PATH          puts the lines that follow into a file
     --- stdout, --- stderr    exactly; left out: nothing
     --- exit N                left out: 0
     --- file PATH             its exact content afterwards
@@ -71,8 +72,17 @@ def run(node: FakeNode, command: str) -> tuple[str, str, int]:
     return out.getvalue().replace(root, "/"), err.getvalue().replace(root, "/"), status
 
 
+def write(node: FakeNode, name: str, text: str) -> None:
+    target = node.root / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text)
+
+
 def seen(node: FakeNode, step: list[Part]) -> list[Part]:
     """The step as it is, with the same claims about files."""
+    if step[0].head.startswith("$ write "):
+        write(node, step[0].head.removeprefix("$ write "), step[0].text)
+        return step
     out, err, status = run(node, step[0].head.removeprefix("$ "))
     found = [Part(step[0].head)]
     found += [
@@ -100,9 +110,7 @@ def test_script(script: Path, tmp_path: Path) -> None:
     for part in parts:
         word, _, name = part.head.partition(" ")
         if word == "given":
-            target = node.root / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(part.text)
+            write(node, name, part.text)
     given = [part for part in parts if part.head.startswith("given ")]
     happened = given + [part for step in steps(parts) for part in seen(node, step)]
     if os.environ.get("KEEL_GOLDEN") == "write":

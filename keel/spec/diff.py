@@ -1,0 +1,169 @@
+"""How this node is and how the spec wants it, in one normal form: names to texts.
+
+Pure: keel.spec.apply observes and executes. What is compared is what apply owns, and no more: the
+interface's parameters, TCP's bound, the channel's address, and which units run. Deliberately left
+out: peers (the roster's, `keel mesh up` keeps them), endpoints (told to others by the self record),
+alert channels (read when there is something to say), and all of a node that is in no mesh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from ipaddress import IPv6Address
+
+from keel.outcome import Plan, Step
+from keel.ports import UnitState, WgDevice
+from keel.spec.model import Spec, TcpBound
+from keel.types import Capability
+
+CHANNEL_PORT = 4780
+NOTHING = "-"
+"""What a name has on a side where there is no such thing."""
+
+MESH_UNIT = "keel-mesh.service"
+CHANNEL_UNIT = "keel-channel.socket"
+UNITS = (MESH_UNIT, CHANNEL_UNIT, "keel-mesh-sync.timer", "keel-mesh-etcd.timer")
+"""What runs on a member; the registry's timer has nothing to do on a node that is not capable."""
+
+RUNS = "enabled, active"
+
+Facts = Mapping[str, str]
+
+
+class Action(StrEnum):
+    """The steps of apply's Plan, in the order in which they are done."""
+
+    WRITE_CHANNEL = "write-channel-address"
+    RAISE = "raise-interface"
+    BOUND_TCP = "bound-tcp"
+    UNBOUND_TCP = "unbound-tcp"
+    ENABLE = "enable-unit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """A node, observed. `address`: its own in the mesh, None when it is in none; `tcp_bound`:
+    `off` when nothing bounds it."""
+
+    address: IPv6Address | None
+    device: WgDevice | None
+    tcp_bound: str
+    capability: Capability
+    units: Mapping[str, UnitState]
+    channel_drop_in: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    name: str
+    now: str
+    wanted: str
+
+
+def differences(spec: Spec, view: NodeView) -> tuple[Difference, ...]:
+    """What differs, in the order of its names; none for a node in no mesh."""
+    now, want = observed(spec, view), wanted(spec, view)
+    return tuple(
+        Difference(name=name, now=now.get(name, NOTHING), wanted=want[name])
+        for name in sorted(want)
+        if now.get(name, NOTHING) != want[name]
+    )
+
+
+def decide(spec: Spec, view: NodeView) -> Plan:
+    """The steps from here to there; empty exactly when nothing differs."""
+    found = {item.name: item for item in differences(spec, view)}
+    steps = []
+    if (channel := found.get("channel.listen")) is not None:
+        steps.append(_step(Action.WRITE_CHANNEL, channel))
+    for item in found.values():
+        if item.name.startswith("wireguard."):
+            steps.append(_step(Action.RAISE, item))
+    if (bound := found.get("tcp_bound")) is not None:
+        action = Action.UNBOUND_TCP if bound.wanted == "off" else Action.BOUND_TCP
+        steps.append(_step(action, bound))
+    for item in found.values():
+        if item.name.startswith("unit."):
+            steps.append(_step(Action.ENABLE, item))
+    return Plan(steps=tuple(steps))
+
+
+def etcd_differences(plan: Plan) -> tuple[Difference, ...]:
+    """What etcd's own Plan would change, in the same form."""
+    return tuple(
+        Difference(name=f"etcd.{step.action}", now=step.why, wanted=step.subject)
+        for step in plan.steps
+    )
+
+
+def wanted(spec: Spec, view: NodeView) -> Facts:
+    """The normal form of the spec for this node."""
+    if view.address is None:
+        return {}
+    wireguard = spec.network.wireguard
+    facts = {
+        "wireguard.interface": wireguard.interface,
+        "wireguard.port": str(wireguard.port),
+        "wireguard.mtu": str(wireguard.mtu),
+        "wireguard.address": view.address.compressed,
+        "channel.listen": _listen(view.address),
+        **{f"unit.{unit}": RUNS for unit in UNITS},
+    }
+    if _keepalives(view.device):
+        facts["wireguard.keepalive"] = str(wireguard.keepalive)
+    if spec.network.tcp_bound is TcpBound.OFF:
+        facts["tcp_bound"] = "off"
+    elif view.capability is Capability.ETCD:
+        facts["tcp_bound"] = "on"
+    return facts
+
+
+def observed(spec: Spec, view: NodeView) -> Facts:
+    """The normal form of the node as it is."""
+    facts = {
+        "channel.listen": listen_of(view.channel_drop_in or b"") or NOTHING,
+        "tcp_bound": "off" if view.tcp_bound == "off" else "on",
+        **{f"unit.{name}": _unit_text(state) for name, state in view.units.items()},
+    }
+    device = view.device
+    if device is None:
+        return facts
+    return {
+        **facts,
+        "wireguard.interface": spec.network.wireguard.interface,
+        "wireguard.port": str(device.port),
+        "wireguard.mtu": str(device.mtu),
+        "wireguard.address": " ".join(item.compressed for item in device.addresses) or NOTHING,
+        "wireguard.keepalive": " ".join(map(str, _keepalives(device))),
+    }
+
+
+def listen_of(drop_in: bytes) -> str:
+    """The address in such a drop-in; empty when there is none."""
+    found = [
+        line.removeprefix("ListenStream=")
+        for line in drop_in.decode(errors="replace").splitlines()
+        if line.startswith("ListenStream=")
+    ]
+    return found[-1] if found else ""
+
+
+def _keepalives(device: WgDevice | None) -> list[int]:
+    """Of the members; an invite's temporary peer has a key of its own and needs none."""
+    peers = device.peers if device is not None else ()
+    return sorted({peer.keepalive_seconds for peer in peers if not peer.has_preshared})
+
+
+def _listen(address: IPv6Address) -> str:
+    return f"[{address.compressed}]:{CHANNEL_PORT}"
+
+
+def _unit_text(state: UnitState) -> str:
+    return f"{state.enabled}, {state.active}"
+
+
+def _step(action: Action, item: Difference) -> Step:
+    subject = item.name.removeprefix("unit.")
+    return Step(action=action.value, subject=subject, why=f"{item.now}, wanted {item.wanted}")
