@@ -134,11 +134,9 @@ def read(raw: bytes, founding: Founding) -> Entry:
     kind = wire.kind_of(envelope)
     _check_size(kind, raw)
     signers = _verified_signers(envelope)
+    record = record_id(raw, envelope)
     if kind not in _BODIES:
-        # By its whole bytes: by what is signed alone, a copy with a spoilt signature of a key
-        # that this code cannot judge would keep the good one out.
-        name = RecordHash(hashlib.sha256(raw).hexdigest())
-        return Entry(record=name, kind=kind, signer=signers[0], body=None, raw=raw)
+        return Entry(record=record, kind=kind, signer=signers[0], body=None, raw=raw)
     body: Record = codec.loads(_BODIES[kind], envelope.payload, max_bytes=len(envelope.payload))
     _check_mesh(body, envelope, founding)
     signer = _check_signers(body, envelope)
@@ -146,7 +144,20 @@ def read(raw: bytes, founding: Founding) -> Entry:
         _check_address(body, founding)
     if isinstance(body, Removal):
         _check_grounds(body)
-    return Entry(record=wire.record_hash(envelope), kind=kind, signer=signer, body=body, raw=raw)
+    return Entry(record=record, kind=kind, signer=signer, body=body, raw=raw)
+
+
+def record_id(raw: bytes, envelope: Envelope | None = None) -> RecordHash:
+    """The name under which a roster keeps these bytes: the record's hash, or for an unknown kind
+    that of all bytes; BadValue for what is no envelope.
+
+    An unknown kind's is over the signatures too: else a copy with a spoilt signature of a key that
+    this code cannot judge would keep the good one out.
+    """
+    envelope = envelope or wire.decode(raw, max_bytes=max(MAX_BYTES.values()))
+    if wire.kind_of(envelope) in _BODIES:
+        return wire.record_hash(envelope)
+    return RecordHash(hashlib.sha256(raw).hexdigest())
 
 
 def _check_size(kind: str, raw: bytes) -> None:

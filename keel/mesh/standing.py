@@ -84,8 +84,9 @@ def judge(founding: Founding, entries: Iterable[Entry]) -> Standing:
     without_votes = _weighed(records, {})
     stands = {
         one.record: (_subject(one), one.signer)
-        for admissions in records.by_signer.values()
-        for one in _standing(records, without_votes, admissions)
+        for key in _rooted(records, without_votes)
+        for one in records.by_signer.get(key, ())
+        if _is_free(without_votes, one)
     }
     stands[founding.record] = (records.founder, records.founder)
     cast = [(one.record, one.body) for one in found if isinstance(one.body, Vote)]
@@ -100,7 +101,14 @@ def judge(founding: Founding, entries: Iterable[Entry]) -> Standing:
         live=frozenset(live),
         removed={key: tuple(sorted(by)) for key, by in sorted(scale.removed.items())},
         admission={
-            key: _speaks_for(records, _standing(records, scale, records.by_subject[key]))
+            key: _speaks_for(
+                records,
+                [
+                    one
+                    for one in records.by_subject[key]
+                    if one.signer in rooted and _is_free(scale, one)
+                ],
+            )
             for key in sorted(live)
             if key != records.founder
         },
@@ -161,8 +169,8 @@ def _weighed(records: _Records, outvoted: Mapping[SigningKey, votes.Tally]) -> _
         listed=defaultdict(set, {key: set(tally.listed) for key, tally in outvoted.items()}),
     )
     pending = list(records.removals)
+    rooted = _rooted(records, scale)
     while True:
-        rooted = _rooted(records, scale)
         counting = next((pair for pair in pending if _counts(records, scale, rooted, *pair)), None)
         if counting is None:
             return scale
@@ -170,6 +178,8 @@ def _weighed(records: _Records, outvoted: Mapping[SigningKey, votes.Tally]) -> _
         entry, removal = counting
         scale.removed.setdefault(removal.subject, set()).add(entry.record)
         scale.listed[removal.subject].update(removal.standing)
+        if removal.subject in records.by_signer:  # else nobody hangs on it
+            rooted = _rooted(records, scale)
 
 
 def _counts(
@@ -220,11 +230,6 @@ def _reached(records: _Records, scale: _Scale) -> dict[SigningKey, Entry]:
             found[subject] = one
             queue.append(subject)
     return found
-
-
-def _standing(records: _Records, scale: _Scale, admissions: Sequence[Entry]) -> list[Entry]:
-    rooted = _rooted(records, scale)
-    return [one for one in admissions if one.signer in rooted and _is_free(scale, one)]
 
 
 def _is_free(scale: _Scale, admission: Entry) -> bool:

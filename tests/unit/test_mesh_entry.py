@@ -11,7 +11,7 @@ import pytest
 from keel import codec
 from keel.errors import BadSignature, BadValue, KeelError, Refused
 from keel.mesh import keys, wire
-from keel.mesh.entry import MAX_BYTES, read, read_genesis
+from keel.mesh.entry import MAX_BYTES, read, read_genesis, record_id
 from keel.mesh.identity import address_of, mesh_id_of, prefix_of
 from keel.mesh.records import AdoptedMember
 from keel.types import MeshId, SigningKey, mesh_prefix_contains
@@ -302,3 +302,14 @@ def test_an_address_is_never_one_that_invites_use() -> None:
 
 def test_the_payload_is_what_the_codec_makes() -> None:
     assert codec.dumps(MESH.self_body("a")) == respelled(MESH.said("a")).payload
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(GOOD, id="known"),
+        pytest.param(seal("new", MESH.self_body("a"), "a"), id="unknown"),
+    ],
+)
+def test_a_record_is_kept_under_the_name_that_follows_from_its_bytes(raw: bytes) -> None:
+    assert read(raw, MESH.empty.founding).record == record_id(raw)
