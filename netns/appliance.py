@@ -37,7 +37,8 @@ mount -t overlay overlay "$disk/root" \
     -o "lowerdir=$2,upperdir=$disk/upper,workdir=$disk/work,index=off,metacopy=off,redirect_dir=off"
 """
 
-# $1 name, $2 machine name, $3 control group. Leaves systemd-nspawn behind, a child of the anchor.
+# $1 name, $2 machine name, $3 control group. A given network namespace does not bring CAP_NET_ADMIN
+# along, as a private one does. Leaves systemd-nspawn behind, a child of the anchor.
 BOOT = """
 set -eu
 group=/sys/fs/cgroup/$3
@@ -45,7 +46,8 @@ mkdir -p "$group"
 echo $$ > "$group/cgroup.procs"
 export SYSTEMD_NSPAWN_API_VFS_WRITABLE=network
 setsid systemd-nspawn -q -D "/run/lab/$1/root" --machine="$2" --hostname="$1" --boot \
-    --register=no --keep-unit --network-namespace-path="/run/netns/$1" --bind=/dev/net/tun \
+    --register=no --keep-unit --network-namespace-path="/run/netns/$1" \
+    --capability=CAP_NET_ADMIN --bind=/dev/net/tun \
     --console=pipe --link-journal=no --resolv-conf=off --timezone=off \
     </dev/null >>"/run/lab/$1/console" 2>&1 &
 """
