@@ -188,7 +188,8 @@ class _Adapter(HTTPAdapter):
         peer = self._peer
 
         class Pool(HTTPConnectionPool):
-            ConnectionCls = functools.partial(_Connection, peer=peer)  # type: ignore[assignment]
+            # staticmethod: a bare partial warns from Python 3.13 on, as it will become a method.
+            ConnectionCls = staticmethod(functools.partial(_Connection, peer=peer))  # type: ignore[assignment]
 
         self.poolmanager.pool_classes_by_scheme = {"http": Pool}
 

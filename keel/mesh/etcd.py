@@ -26,6 +26,7 @@ from keel.mesh.etcdgrants import first_granted, live_grant
 from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdmember import EnableSpec
 from keel.mesh.etcdmsg import Grant
+from keel.mesh.etcdstate import Stage
 from keel.mesh.etcdtend import LoadSpec
 from keel.mesh.join import Joined
 from keel.mesh.receive import Doors
@@ -128,7 +129,9 @@ def _take(host: Host, joined: Joined, root: Fingerprint | None) -> None:
             pinned=frozenset(() if root is None else (root,)),
             trusted=True,
         )
-        if part.cluster_record is not None:
+        # The holder may have sent a newer record of the same birth meanwhile.
+        idle = etcdstore.load_cluster(host).stage is Stage.IDLE
+        if part.cluster_record is not None and idle:
             etcdmember.take_record(host, joined.node, part.cluster_record)
 
 

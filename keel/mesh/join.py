@@ -317,8 +317,19 @@ def _become_member(
         store.save_roster(host, held)
         node = selfrecord.refresh(host, spec, node)
         store.save_genesis(host, held.founding.raw)
+        _drop_first_contact(host, spec)
         up.bring_up(host, spec, node, store.load_invites(host))
     up.start_units(host)
+
+
+def _drop_first_contact(host: Host, spec: Spec) -> None:
+    """The inviter's peer goes before this node's own key comes: a handshake with that key and the
+    old preshared key would fail, and WireGuard would not knock again for five seconds."""
+    interface = spec.network.wireguard.interface
+    device = host.wireguard.show(interface)
+    for peer in device.peers if device else ():
+        if peer.has_preshared:
+            host.wireguard.remove_peer(interface, peer.key)
 
 
 def _checked_roster(mesh: MeshId, admitted: Admitted) -> roster.Roster:

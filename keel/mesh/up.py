@@ -7,6 +7,8 @@ Rules:
 (U1) The firewall stands before any peer that it is there for.
 (U2) An endpoint that WireGuard learned is never overwritten; a wanted one is set when none is
      known, or when the member's own record changed it.
+(U4) A claimant's peer has no endpoint until it confirmed: before it has its own key on its
+     interface it could not answer, and two ends that both knock at once delay each other.
 (U3) A peer goes only when a record says so: a removal, a lapsed claim, a forgotten invite.
 """
 
@@ -91,7 +93,7 @@ def wanted_peers(
         WgPeer(
             key=claim.wireguard,
             allowed=address,
-            endpoint=claim.endpoints[0] if claim.endpoints else None,
+            endpoint=None,  # U4
             keepalive_seconds=keepalive,
         )
         for address, claim in claimed_members(invites, now).items()
