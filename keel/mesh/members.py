@@ -43,8 +43,8 @@ more are shown."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A live member. `wireguard` is None while its key belongs to another member (N3);
-    `display` is the name, or name~hex when another live member has the same one (N4);
+    """A live member. `wireguard` is None while its key belongs to another member (N3), `claimed` is
+    the key it says it has in any case; `display` is the name, or name~hex when another live member has the same one (N4);
     `self_counter` and `said_at` are None until its first self record."""
 
     name: NodeName
@@ -52,6 +52,7 @@ class Member:
     key: SigningKey
     address: IPv6Address
     wireguard: WgKey | None
+    claimed: WgKey
     next_wireguard: WgKey | None
     endpoints: tuple[Endpoint, ...]
     capability: Capability
@@ -248,6 +249,7 @@ def _member(
         key=claims.key,
         address=roster.founding.address_of(claims.key),
         wireguard=claims.wireguard if owners[claims.wireguard] == claims.key else None,
+        claimed=claims.wireguard,
         next_wireguard=(
             next_wireguard if next_wireguard and owners[next_wireguard] == claims.key else None
         ),

@@ -131,6 +131,7 @@ def test_a_wireguard_key_stays_with_the_one_that_had_it(raws: list[bytes], owner
 def test_who_claims_anothers_key_is_a_member_without_one_and_named() -> None:
     raws = [A, B, MESH.said("b", wireguard=wg("a"))]
     assert keys_of(*raws) == {"f": wg("f"), "a": wg("a"), "b": None}
+    assert member("b", *raws).claimed == wg("a")
     (warning,) = seen(*raws).warnings
     assert (warning.code, warning.subject) == ("wireguard-key-twice", key("b"))
     assert warning.text == "b claims the WireGuard key of a"
