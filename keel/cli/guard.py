@@ -16,6 +16,7 @@ from keel.cli.compose import compose
 from keel.errors import Exit, KeelError
 from keel.mesh.etcdclient import those_with_leader
 from keel.mesh.etcdstart import guard, highest_lived
+from keel.paths import Paths
 from keel.ports import Host
 
 LEADER_SECONDS = 6.0
@@ -35,9 +36,9 @@ class Peers:
         return highest_lived(self.host)
 
 
-def run() -> int:
+def run(paths: Paths | None = None) -> int:
     """The exit status; refusals go to the journal with their remedy."""
-    host = compose(verbose=False, stderr=sys.stderr)
+    host = compose(verbose=False, stderr=sys.stderr, paths=paths)
     try:
         raw = host.files.read(host.paths.boot_id) or b""
         allowed = guard(

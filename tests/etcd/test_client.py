@@ -1,0 +1,362 @@
+"""The gateway's client: rules J1 to J5, against bytes that were recorded from the real one."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from ipaddress import IPv6Address
+from pathlib import Path
+
+import pytest
+
+from keel.errors import EtcdError, Internal
+from keel.mesh import etcdclient
+from keel.mesh.etcdclient import GatewayClient, those_with_leader
+from keel.mesh.etcdwords import Cause, GrpcCode, cause_of
+from keel.ports import EtcdMember, EtcdProbe, EtcdStatus
+from keel.types import LOCALHOST
+from tests.etcd.gateway import Gateway, serve, write_files
+from tests.fakes import VirtualClock
+
+HEADER = '"header":{"cluster_id":"12433456198711374685", "member_id":"10774284985251642079"}'
+STATUS = (
+    '{"header":{"cluster_id":"12433456198711374685", "member_id":"10774284985251642079",'
+    ' "revision":"1", "raft_term":"2"}, "version":"3.5.16", "dbSize":"20480",'
+    ' "leader":"18202867056464259622", "raftIndex":"8", "raftTerm":"2",'
+    ' "raftAppliedIndex":"7", "dbSizeInUse":"16384"}'
+)
+STATUS_NO_LEADER = (
+    '{"header":{"cluster_id":"12433456198711374685","member_id":"10774284985251642079",'
+    '"revision":"2","raft_term":"2"},"version":"3.5.16","dbSize":"20480","raftIndex":"15",'
+    '"raftTerm":"2","raftAppliedIndex":"15","errors":["etcdserver: no leader"],'
+    '"isLearner":true,"dbSizeInUse":"16384"}'
+)
+UNSTARTED = (
+    '{"ID":"17391024687927146502", "peerURLs":["https://[fd0a:1b2c:3d4e::64:1]:2380"],'
+    ' "isLearner":true}'
+)
+STARTED = (
+    '{"ID":"10774284985251642079", "name":"keel-fd0a1b2c3d4e00000000000000610001",'
+    ' "peerURLs":["https://[fd0a:1b2c:3d4e::61:1]:2380"],'
+    ' "clientURLs":["https://[fd0a:1b2c:3d4e::61:1]:2379"]}'
+)
+PEERS = (
+    '[{"id":10774284985251642079,"peerURLs":["https://[fd0a:1b2c:3d4e::61:1]:2380"]},'
+    '{"id":13090318227195590122,"peerURLs":["https://[fd0a:1b2c:3d4e::63:1]:2380"]}]\n'
+)
+LEARNER = EtcdMember(
+    id=17391024687927146502,
+    name="",
+    peer_urls=("https://[fd0a:1b2c:3d4e::64:1]:2380",),
+    client_urls=(),
+    learner=True,
+)
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    with serve(tmp_path) as found:
+        yield found
+
+
+def asked(gateway: Gateway) -> tuple[str, dict[str, str], object]:
+    """First line, headers in lower case, and the JSON of the last request."""
+    head, _, body = gateway.requests[-1].decode().partition("\r\n\r\n")
+    first, *lines = head.split("\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in lines)
+    return first, headers, json.loads(body) if body else None
+
+
+def error_of(act: Callable[[], object]) -> EtcdError:
+    with pytest.raises(EtcdError) as caught:
+        act()
+    return caught.value
+
+
+def test_a_status_is_read_with_its_64_bit_numbers(gateway: Gateway) -> None:
+    gateway.says(STATUS.encode())
+    assert gateway.client.status() == EtcdStatus(
+        member_id=10774284985251642079,
+        cluster_id=12433456198711374685,
+        leader=18202867056464259622,
+        raft_term=2,
+        raft_index=8,
+        applied_index=7,
+        learner=False,
+        db_size_bytes=20480,
+        version="3.5.16",
+        errors=(),
+    )
+
+
+def test_what_is_zero_is_left_out(gateway: Gateway) -> None:
+    gateway.says(STATUS_NO_LEADER.encode())
+    found = gateway.client.status()
+    assert (found.leader, found.learner, found.errors) == (0, True, ("etcdserver: no leader",))
+
+
+def test_every_call_carries_a_time_below_the_client_s_own(gateway: Gateway) -> None:
+    gateway.says(STATUS.encode())
+    gateway.client.status()
+    first, headers, body = asked(gateway)
+    assert first == "POST /v3/maintenance/status HTTP/1.1"
+    assert headers["grpc-timeout"] == "15000m"
+    assert body == {}
+
+
+def test_members_are_asked_for_linearizably(gateway: Gateway) -> None:
+    gateway.says(f'{{{HEADER},\n "members":[{STARTED},  {UNSTARTED}]}}'.encode())
+    started, unstarted = gateway.client.members()
+    assert started.name == "keel-fd0a1b2c3d4e00000000000000610001"
+    assert not started.learner
+    assert unstarted == LEARNER
+    assert asked(gateway)[2] == {"linearizable": True}
+
+
+def test_a_learner_is_added_as_one_or_it_is_a_bug(gateway: Gateway) -> None:
+    gateway.says(f'{{{HEADER}, "member":{UNSTARTED}, "members":[]}}'.encode())
+    gateway.says(f'{{{HEADER}, "member":{STARTED}}}'.encode())
+    url = LEARNER.peer_urls[0]
+    assert gateway.client.add_learner(url) == LEARNER
+    assert asked(gateway)[2] == {"peerURLs": [url], "isLearner": True}
+    with pytest.raises(Internal, match="as a voter"):
+        gateway.client.add_learner(url)
+
+
+@pytest.mark.parametrize("verb", ["promote", "remove"])
+def test_ids_are_sent_as_strings(gateway: Gateway, verb: str) -> None:
+    gateway.says(f"{{{HEADER}}}".encode())
+    getattr(gateway.client, verb)(LEARNER.id, timeout_seconds=4)
+    first, headers, body = asked(gateway)
+    assert first == f"POST /v3/cluster/member/{verb} HTTP/1.1"
+    assert headers["grpc-timeout"] == "3000m"
+    assert body == {"ID": "17391024687927146502"}
+
+
+def test_keys_and_values_are_bytes(gateway: Gateway) -> None:
+    gateway.says(f"{{{HEADER}}}".encode())
+    gateway.says(f'{{{HEADER}, "kvs":[{{"key":"a2V5", "value":"AP8="}}], "count":"1"}}'.encode())
+    gateway.says(f'{{{HEADER}, "kvs":[{{"key":"a2V5"}}], "count":"1"}}'.encode())
+    gateway.says(f"{{{HEADER}}}".encode())
+    client = gateway.client
+    client.put(b"key", b"\x00\xff")
+    assert asked(gateway)[2] == {"key": "a2V5", "value": "AP8="}
+    assert client.get(b"key") == b"\x00\xff"
+    assert client.get(b"key") == b""
+    assert client.get(b"other") is None
+
+
+def test_the_peer_port_tells_cluster_and_members_with_bare_numbers(gateway: Gateway) -> None:
+    gateway.says(PEERS.encode(), headers="X-Etcd-Cluster-ID: ac8c82899691f35d\r\n")
+    assert gateway.client.probe_peer_port() == EtcdProbe(
+        cluster_id=12433456198711374685,
+        member_ids=(10774284985251642079, 13090318227195590122),
+    )
+    assert asked(gateway)[0] == "GET /members HTTP/1.1"
+
+
+@pytest.mark.parametrize(
+    ("version", "led"),
+    [("not_decided", False), ("3.5.0", True), ("", False)],
+)
+def test_a_cluster_version_says_that_there_was_a_leader(
+    gateway: Gateway, version: str, led: bool
+) -> None:
+    gateway.says(f'{{"etcdserver":"3.5.16","etcdcluster":"{version}"}}'.encode())
+    assert gateway.client.had_leader() is led
+    assert asked(gateway)[0] == "GET /version HTTP/1.1"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "cause"),
+    [
+        (503, '{"code":14, "message":"etcdserver: unhealthy cluster"}', Cause.UNHEALTHY),
+        (503, '{"code":14, "message":"etcdserver: no leader"}', Cause.NO_LEADER),
+        (503, '{"code":14, "message":"etcdserver: request timed out"}', Cause.NO_ANSWER),
+        (504, '{"code":4, "message":"context deadline exceeded"}', Cause.NO_ANSWER),
+        (
+            400,
+            '{"code":9, "message":"etcdserver: too many learner members in cluster"}',
+            Cause.TOO_MANY_LEARNERS,
+        ),
+        (
+            400,
+            '{"code":9,  "message":"etcdserver: can only promote a learner member'
+            ' which is in sync with leader"}',
+            Cause.NOT_IN_SYNC,
+        ),
+        (
+            400,
+            '{"code":9, "message":"etcdserver: can only promote a learner member"}',
+            Cause.NOT_A_LEARNER,
+        ),
+        (400, '{"code":9, "message":"etcdserver: Peer URLs already exists"}', Cause.ALREADY_THERE),
+        (400, '{"code":9, "message":"etcdserver: member ID already exist"}', Cause.ALREADY_THERE),
+        (404, '{"code":5, "message":"etcdserver: member not found"}', Cause.GONE),
+        (
+            503,
+            '{"code":14,"message":"etcdserver: rpc not supported for learner"}',
+            Cause.LEARNER_CANNOT,
+        ),
+        (
+            429,
+            '{"error":"x","code":8,"message":"etcdserver: mvcc: database space exceeded"}',
+            Cause.FULL,
+        ),
+        (500, '{"error":{"grpc_code":13,"message":"boom"}}', Cause.OTHER),
+        (400, "CommonName of client sending a request will be ignored", Cause.OTHER),
+        (500, '{"code":"14","message":7}', Cause.OTHER),
+        (500, "[]", Cause.OTHER),
+    ],
+    ids=[
+        "unhealthy", "no leader", "timed out", "deadline", "learners", "not in sync",
+        "no learner", "URL exists", "ID exists", "gone", "a learner", "full, upstream's form",
+        "a stream's form", "plain text", "odd types", "no object",
+    ],
+)  # fmt: skip
+def test_refusals_of_both_gateways_have_their_cause(
+    gateway: Gateway, status: int, body: str, cause: Cause
+) -> None:
+    gateway.says(body.encode(), status=status)
+    error = error_of(gateway.client.status)
+    assert cause_of(error) is cause
+    assert error.summary()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b'{"header":[]}',
+        STATUS.replace('"8"', "8").encode(),
+        STATUS.replace('"8"', '"-8"').encode(),
+        STATUS.replace('"8"', '"123456789012345678901"').encode(),
+        STATUS.replace('"version":"3.5.16"', '"version":3').encode(),
+        STATUS_NO_LEADER.replace("true", '"true"').encode(),
+        STATUS_NO_LEADER.replace('["etcdserver: no leader"]', "[1]").encode(),
+        STATUS_NO_LEADER.replace('["etcdserver: no leader"]', '"x"').encode(),
+        b"[" * 100_000,
+    ],
+    ids=[
+        "empty", "torn", "a list", "no header", "header is a list", "a bare number", "negative",
+        "too long", "version is a number", "text for a flag", "errors of numbers",
+        "errors are a text", "deep",
+    ],
+)  # fmt: skip
+def test_an_answer_that_is_not_etcd_s_is_an_error(gateway: Gateway, body: bytes) -> None:
+    gateway.says(body)
+    assert error_of(gateway.client.status).grpc_code == GrpcCode.INTERNAL
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (PEERS, ""),
+        (PEERS, "X-Etcd-Cluster-ID: what\r\n"),
+        ("{}", "X-Etcd-Cluster-ID: 1\r\n"),
+        ("[1]", "X-Etcd-Cluster-ID: 1\r\n"),
+        ('[{"id":"1"}]', "X-Etcd-Cluster-ID: 1\r\n"),
+        ('[{"id":true}]', "X-Etcd-Cluster-ID: 1\r\n"),
+    ],
+    ids=["no ID", "no number", "no list", "no members", "a text", "a flag"],
+)
+def test_an_odd_probe_is_an_error(gateway: Gateway, body: str, headers: str) -> None:
+    gateway.says(body.encode(), headers=headers)
+    assert error_of(gateway.client.probe_peer_port).grpc_code == GrpcCode.INTERNAL
+
+
+@pytest.mark.parametrize(
+    "body",
+    ['{"kvs":{}}', '{"kvs":[1]}', '{"kvs":[{"value":"%"}]}'],
+    ids=["no list", "no object", "no base64"],
+)
+def test_an_odd_value_is_an_error(gateway: Gateway, body: str) -> None:
+    gateway.says(body.encode())
+    assert error_of(lambda: gateway.client.get(b"k")).grpc_code == GrpcCode.INTERNAL
+
+
+def test_an_answer_without_end_is_cut(gateway: Gateway) -> None:
+    gateway.says(b" " * (etcdclient.MAX_ANSWER_BYTES + 1))
+    assert error_of(gateway.client.status).grpc_code == GrpcCode.EXHAUSTED
+
+
+def test_an_answer_until_the_connection_closes_is_read_whole(gateway: Gateway) -> None:
+    gateway.answers.append(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + STATUS.encode())
+    assert gateway.client.status().raft_index == 8
+
+
+def test_silence_is_no_answer(gateway: Gateway) -> None:
+    gateway.answers.append(b"")
+    assert error_of(gateway.client.status).grpc_code == GrpcCode.UNAVAILABLE
+
+
+def test_nobody_there_is_no_answer(tmp_path: Path) -> None:
+    files = write_files(tmp_path)
+    with serve(tmp_path) as gone:
+        port = gone.port
+    client = GatewayClient(
+        LOCALHOST, files, VirtualClock(), ports=etcdclient.Ports(client=port, peer=port)
+    )
+    assert error_of(client.status).grpc_code == GrpcCode.UNAVAILABLE
+    assert cause_of(error_of(client.status)) is Cause.NO_ANSWER
+
+
+class Hurried(VirtualClock):
+    """A clock on which every look costs ten seconds."""
+
+    def monotonic(self) -> float:
+        self.sleep(10)
+        return super().monotonic()
+
+
+def test_the_deadline_covers_the_whole_exchange(gateway: Gateway) -> None:
+    gateway.says(STATUS.encode())
+    gateway.clock = Hurried()
+    assert error_of(lambda: gateway.client.status(timeout_seconds=5)).grpc_code == GrpcCode.DEADLINE
+
+
+def test_tls_1_2_is_never_spoken(tmp_path: Path) -> None:
+    with serve(tmp_path, latest=ssl.TLSVersion.TLSv1_2) as old:
+        old.says(STATUS.encode())
+        assert error_of(old.client.status).grpc_code == GrpcCode.UNAVAILABLE
+        assert old.requests == []
+
+
+def test_a_server_of_another_root_is_told_nothing(gateway: Gateway, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    gateway.says(STATUS.encode())
+    gateway.files = write_files(other, generation=2)
+    assert error_of(gateway.client.status).grpc_code == GrpcCode.UNAVAILABLE
+    assert gateway.requests == []
+
+
+@pytest.mark.parametrize("name", ["client", "trust"])
+def test_without_certificates_of_its_own_nothing_is_sent(gateway: Gateway, name: str) -> None:
+    getattr(gateway.files, name).unlink()
+    assert error_of(gateway.client.status).grpc_code == GrpcCode.UNAUTHENTICATED
+    assert gateway.requests == []
+
+
+def test_the_peer_port_is_asked_with_the_member_s_certificate(gateway: Gateway) -> None:
+    gateway.says(b'{"etcdcluster":"3.5.0"}')
+    gateway.files = replace(gateway.files, client=gateway.files.client.with_name("none.pem"))
+    assert gateway.client.had_leader()
+
+
+def test_members_are_asked_at_once_and_silence_is_no_leader(gateway: Gateway) -> None:
+    gateway.says(b'{"etcdcluster":"3.5.0"}')
+    silent, led = IPv6Address("fd00::1"), IPv6Address("fd00::2")
+
+    def at(member: IPv6Address) -> GatewayClient:
+        if member == silent:
+            raise EtcdError(GrpcCode.UNAVAILABLE, "nobody")
+        return gateway.client
+
+    assert those_with_leader(at, [silent, led], timeout_seconds=5) == (led,)
+    assert those_with_leader(at, [], timeout_seconds=5) == ()
