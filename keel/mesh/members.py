@@ -44,8 +44,8 @@ more are shown."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """A live member. `wireguard` is None while its key belongs to another member (N3), `claimed` is
-    the key it says it has in any case; `display` is the name, or name~hex when another live member has the same one (N4);
-    `self_counter` and `said_at` are None until its first self record."""
+    the key it says it has in any case; `display` is the name, or name~hex when another live member
+    has the same one (N4); `self_counter` and `said_at` are None until its first self record."""
 
     name: NodeName
     display: str
