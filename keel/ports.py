@@ -273,6 +273,10 @@ class ChannelOut(Protocol):
     ) -> Mapping[IPv6Address, bytes | Exception]:
         """The same to many in parallel; every failure stands beside its member."""
 
+    def close(self) -> None:
+        """Close every kept connection, as when this node's address changed; a later post opens
+        new ones."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdMember:

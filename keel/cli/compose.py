@@ -73,6 +73,10 @@ class LazyChannel:
     ) -> Mapping[IPv6Address, bytes | Exception]:
         return self._loaded().post_all(requests, path, timeout_seconds=timeout_seconds)
 
+    def close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+
     def _loaded(self) -> ChannelOut:
         if self._channel is None:
             from keel.mesh.client import HttpChannel

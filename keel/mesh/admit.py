@@ -18,7 +18,6 @@ from ipaddress import IPv6Address
 
 from keel.errors import KeelError, PeerError, Refused
 from keel.mesh import drafts, invite, joinmsg, redeem, refusal, roster, selfrecord, store, up, wire
-from keel.mesh.identity import address_of
 from keel.mesh.invite import Claim, InviteState, Phase
 from keel.mesh.joinmsg import Admitted, EtcdPart, JoinAnswer
 from keel.mesh.redeem import Denied, JoinView, NewClaim, SameClaim
@@ -114,7 +113,8 @@ def wait_until_spent(host: Host, wanted: InviteId, deadline: Deadline) -> Invite
 
 
 def cancel(host: Host, spec: Spec, wanted: InviteId) -> Done[InviteState]:
-    """The invite, cancelled; of a claimed one the joiner is removed besides."""
+    """The invite, cancelled; a claimant is removed besides, unless it is a member already, who
+    claimed it only to be admitted once more."""
     with store.locked(host, "the mesh"):
         node = store.require(host)
         state = next((i for i in store.load_invites(host) if i.invite == wanted), None)
@@ -125,7 +125,7 @@ def cancel(host: Host, spec: Spec, wanted: InviteId) -> Done[InviteState]:
                 "look at `keel mesh invite --list`",
             )
         cancelled = invite.cancel_invite(state, host.clock.now())
-        if state.claim is not None:
+        if state.claim is not None and node.view.by_key(state.claim.ed25519) is None:
             node = _remove_claimant(host, node, state.claim)
         store.save_invite(host, cancelled)
         up.bring_up(host, spec, node, store.load_invites(host))
@@ -232,7 +232,7 @@ def _claim(host: Host, node: Node, verdict: NewClaim) -> InviteState:
         ed25519=request.ed25519,
         wireguard=request.wireguard,
         name=request.name,
-        address=address_of(node.mesh, request.ed25519),
+        address=node.roster.founding.address_of(request.ed25519),
         capability=request.capability,
         time=host.clock.now(),
         admission=wire.encode(admission),

@@ -324,7 +324,9 @@ def _become_member(
 
 def _drop_first_contact(host: Host, spec: Spec) -> None:
     """The inviter's peer goes before this node's own key comes: a handshake with that key and the
-    old preshared key would fail, and WireGuard would not knock again for five seconds."""
+    old preshared key would fail, and WireGuard would not knock again for five seconds. So does the
+    connection: its address goes, too."""
+    host.channel.close()
     interface = spec.network.wireguard.interface
     device = host.wireguard.show(interface)
     for peer in device.peers if device else ():

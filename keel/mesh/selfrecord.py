@@ -32,7 +32,7 @@ def refresh(host: Host, spec: Spec, node: Node, *, lived: int = 0) -> Node:
     same = (
         me is not None
         and me.self_counter is not None
-        and (me.wireguard, me.endpoints, me.capability, me.roots)
+        and (me.claimed, me.endpoints, me.capability, me.roots)
         == (node.identity.wireguard.public, endpoints, able, roots)
         and lived <= me.lived
     )

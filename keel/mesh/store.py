@@ -22,7 +22,7 @@ from pathlib import Path
 
 from keel import codec
 from keel.errors import BadSignature, BadValue, Refused, StateCorrupt
-from keel.mesh import keys, members, roster, wire
+from keel.mesh import entry, keys, members, roster
 from keel.mesh.identity import address_of
 from keel.mesh.invite import InviteState, parse_invite
 from keel.mesh.keys import SigningPair, WgPair
@@ -195,7 +195,7 @@ def save_nonce(host: Host, ledger: NonceLedger, line: bytes | None) -> NonceLedg
 def merge_into(host: Host, node: Node, raws: Iterable[bytes]) -> tuple[Node, Merged]:
     """Merge records of others and write what is new; hold the lock."""
     merged = roster.merge(node.roster, raws)
-    if not merged.added:
+    if merged.roster is node.roster:
         return node, merged
     save_roster(host, merged.roster)
     return assemble(node.identity, held=merged.roster, trust=node.trust), merged
@@ -231,13 +231,16 @@ def _load_roster(host: Host, genesis: bytes) -> Roster:
     raws = {name: host.files.read(host.paths.roster / name) or b"" for name in names}
     for name, raw in raws.items():
         _check_name(host.paths.roster / name, raw)
-    return roster.merge(held, raws.values()).roster
+    merged = roster.merge(held, raws.values())
+    for refused in merged.refused:
+        raise StateCorrupt(host.paths.roster / refused.record, refused.text)
+    return merged.roster
 
 
 def _check_name(path: Path, raw: bytes) -> None:
     """A record's file is named by its hash, so that damage shows before anything is believed."""
     try:
-        found = wire.record_hash(wire.decode(raw, max_bytes=MAX_STATE_BYTES))
+        found = entry.record_id(raw)
     except BadValue as error:
         raise StateCorrupt(path, error.summary()) from error
     if found != path.name:

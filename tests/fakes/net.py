@@ -276,6 +276,9 @@ class FakeChannel:
             raise _failed(address, "timeout", "no answer in time")
         return result
 
+    def close(self) -> None:
+        """Nothing is kept open here."""
+
     def post_all(
         self, requests: Mapping[IPv6Address, bytes], path: str, *, timeout_seconds: float
     ) -> Mapping[IPv6Address, bytes | Exception]:
