@@ -7,7 +7,7 @@ KEEL_CACHE ?= $(HOME)/.cache/keel
 VENV := $(KEEL_CACHE)/venv-$(shell sha256sum pyproject.toml | cut -c1-12)
 PY := $(VENV)/bin/python
 
--include netns/lab.mk
+-include netns/lab.mk tests/pki/pki.mk
 
 .PHONY: help
 help: ## this list

@@ -15,7 +15,6 @@ from netns.lab import Lab
 from netns.scenario import STANDARD, ping
 from netns.topology import Name, names, node
 
-MESH = False  # whether the demo goes on to a mesh
 MEMBERS = 3
 
 
@@ -47,8 +46,7 @@ def demo(lab: Lab) -> None:
     target = node(everyone[-1]).hosts[0]
     title("the link")
     sys.stdout.write(f"a pings {target}: {ping(lab, everyone[0], target, 50)}\n")
-    if MESH:
-        form(lab, everyone)
+    form(lab, everyone)
     title(f"done in {time.monotonic() - begun:.0f} s")
     sys.stdout.write("look around: netns/lab exec a -- bash;  the end: netns/lab down\n")
 
@@ -65,9 +63,6 @@ def form(lab: Lab, everyone: tuple[Name, ...]) -> None:
         sys.stdout.write(f"{token}\n")
         show(lab, name, "keel mesh join --token-file /dev/stdin", token)
     mesh.wait_until_whole(lab, everyone)
-    if not mesh.REGISTRY:
-        show(lab, first, "keel mesh status")
-        return
     title("a registry")
     mesh.wait_for_registry(lab, everyone)
     show(lab, first, "keel mesh status")

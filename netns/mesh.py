@@ -13,7 +13,6 @@ from netns.image import say
 from netns.lab import Lab
 from netns.topology import Mode, Name
 
-REGISTRY = False  # whether a registry is due at the third join
 JOIN_SECONDS = 180
 WHOLE_SECONDS = 180
 BIRTH_SECONDS = 180
@@ -48,10 +47,10 @@ def status(lab: Lab, name: Name) -> Status:
 
 
 def is_whole(found: Status, names: Sequence[Name]) -> bool:
-    """Whether a member sees exactly these members, each of them up."""
-    return {member["name"]: member["state"] for member in found["members"]} == dict.fromkeys(
-        names, "up"
-    )
+    """Whether a member sees exactly these members, itself among them, and each other one up."""
+    others = {member["name"]: member["state"] for member in found["members"]}
+    wanted = dict.fromkeys(names, "up")
+    return others | {found["self"]["name"]: "up"} == wanted
 
 
 def has_registry(found: Status) -> bool:
@@ -71,7 +70,7 @@ def join_all(lab: Lab, names: Sequence[Name]) -> None:
         say(f"{first}: keel mesh invite; {name}: keel mesh join")
         join(lab, name, invite(lab, first))
     wait_until_whole(lab, names)
-    if REGISTRY and len(names) >= 3 and lab.state().mode == Mode.CLOUD_ADVANCED:
+    if len(names) >= 3 and lab.state().mode == Mode.CLOUD_ADVANCED:
         wait_for_registry(lab, names)
 
 
