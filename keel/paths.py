@@ -212,5 +212,10 @@ class Paths:
         return self.root / "proc/sys/kernel/random/boot_id"
 
     @property
+    def lived_counted(self) -> Path:
+        """When this boot last counted `lived`, in monotonic seconds."""
+        return self.run / "lived-counted"
+
+    @property
     def textfile(self) -> Path:
         return self.root / "var/lib/prometheus/node-exporter/keel.prom"

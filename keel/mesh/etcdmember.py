@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from keel import codec
 from keel.errors import EtcdError, Refused
@@ -54,6 +54,18 @@ ETCD_UNIT = "etcd.service"
 OWN_STATUS_SECONDS = 5.0
 MAX_STEPS = 16
 """More than a whole birth takes; a Plan that does not end is a bug, not a loop."""
+
+DONE: Mapping[Action, str] = {
+    Action.REMOVE_STRAY: "removed the empty member that etcd-server had started by itself",
+    Action.ISSUE_LEAF: "issued this node's certificates",
+    Action.ENABLE_SPEC: "set overlays.etcd: enabled in the spec",
+    Action.SET_DATA_ASIDE: "moved the data of an earlier birth aside",
+    Action.WRITE_DROP_IN: "wrote keel's drop-in for etcd.service",
+    Action.LAY_FILES: "laid certificates, CRL and settings under /etc/etcd/keel",
+    Action.START_ETCD: "started etcd; it is ready once most of its members run",
+    Action.MARK_FORMED: "the cluster has a leader",
+}
+"""What a step has done, for whoever watches."""
 
 EnableSpec = Callable[[Host], None]
 """Sets overlays.etcd to enabled in the operator's spec, comments kept."""
@@ -193,7 +205,7 @@ def settle(host: Host, load_spec: Callable[[], Spec], enable_spec: EnableSpec, n
         if not left.steps:
             return left
         execute(host, node, left.steps[0], enable_spec)
-        host.console.say(f"etcd: {left.steps[0].why}")
+        host.console.say(f"etcd: {DONE[Action(left.steps[0].action)]}")
     return left
 
 

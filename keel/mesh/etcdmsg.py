@@ -29,7 +29,6 @@ from keel.types import (
     Fingerprint,
     FormationId,
     MeshId,
-    NodeName,
     Nonce,
     SigningKey,
 )
@@ -124,32 +123,6 @@ class GivenUp:
     ed25519: SigningKey
     time: datetime
     nonce: Nonce
-
-
-class HintState(StrEnum):
-    """What an invite and an answer say of the registry; a hint, never believed for an act."""
-
-    NONE = "none"
-    FORMS = "forms"
-    RUNNING = "running"
-    WAITING = "waiting"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EtcdHint:
-    state: HintState
-    holder: NodeName | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EtcdAnswer:
-    """etcd's part of a join answer. `record`: encoded envelope, at a birth or to a learner.
-    `why`: what is missing, in words, when there is no grant or no record."""
-
-    hint: EtcdHint
-    grant: Grant | None = None
-    record: bytes | None = None
-    why: str | None = None
 
 
 # bodies of POST /v1/etcd, a question and its answer per kind

@@ -214,6 +214,10 @@ def load_lived(host: Host) -> Lived:
     return _load(host, Lived, host.paths.lived) or Lived()
 
 
+def save_lived(host: Host, lived: Lived) -> None:
+    host.files.write(host.paths.lived, codec.dumps(lived))
+
+
 def _load(host: Host, cls: type[T], path: Path) -> T | None:
     return read_state(cls, path, host.files.read(path))
 

@@ -7,7 +7,7 @@ flock keeps two passes apart. While something is open a faster timer runs the sa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from keel.errors import KeelError, PeerError, Refused
@@ -36,6 +36,7 @@ from keel.spec.model import Spec
 from keel.types import Capability
 
 FAST_TIMER = "keel-mesh-etcd-fast.timer"
+LIVED_SECONDS = 3600.0
 
 
 class Result(StrEnum):
@@ -68,6 +69,7 @@ def tend(host: Host, load_spec: LoadSpec, enable_spec: EnableSpec) -> tuple[Duty
             _try(host, "credentials", lambda: _credentials(host, node)),
             _try(host, "birth", lambda: _birth(host, node)),
             _try(host, "etcd", lambda: _own_etcd(host, load_spec, enable_spec, node)),
+            _try(host, "lived", lambda: _lived(host, load_spec())),
         )
         _pace(host, duties)
     return duties
@@ -164,6 +166,30 @@ def _own_etcd(host: Host, load_spec: LoadSpec, enable_spec: EnableSpec, node: No
     if before != after:
         return Duty(name="etcd", result=Result.DONE, text=f"this member is {after.stage}")
     return Duty(name="etcd", result=Result.NOTHING, text=f"this member is {after.stage}")
+
+
+def _lived(host: Host, spec: Spec) -> Duty:
+    """Count the hours that this disk lives through, and its starts: a restored one knows fewer
+    than its peers were told. Only while etcd runs: its guard asks the peers first."""
+    name = "lived"
+    if not etcdmember.sees_leader(host) or _counted_lately(host):
+        return Duty(name=name, result=Result.NOTHING, text="counted within the hour")
+    with store.locked(host, "the mesh"):
+        before = etcdstore.load_lived(host)
+        after = replace(before, counter=before.counter + 1)
+        etcdstore.save_lived(host, after)
+        selfrecord.refresh(host, spec, store.require(host), lived=after.counter)
+        host.files.make_dir(host.paths.run, mode=0o755)
+        stamp = f"{host.clock.monotonic():.0f}".encode()
+        host.files.write(host.paths.lived_counted, stamp, mode=0o644)
+    return Duty(name=name, result=Result.NOTHING, text=f"counted {after.counter}")
+
+
+def _counted_lately(host: Host) -> bool:
+    """Whether this boot counted within the hour; /run forgets with the boot."""
+    raw = host.files.read(host.paths.lived_counted)
+    age = host.clock.monotonic() - float(raw) if raw and raw.isdigit() else -1.0
+    return 0 <= age < LIVED_SECONDS
 
 
 def _wait(name: str, what: str, whom: str, why: str) -> Duty:

@@ -136,8 +136,7 @@ def _take_records(host: Host, spec: Spec, records: tuple[bytes, ...]) -> Node:
         before = store.require(host)
         node, merged = store.merge_into(host, before, records)
         if merged.added and not _someone_left(before, node):
-            invites = store.load_invites(host)
-            up.set_peers(host, spec, up.wanted_peers(spec, node, invites, host.clock.now()))
+            up.follow(host, spec, before, node)
         elif merged.added:
             # The one who left may be the one who tells it and waits for this answer: its peer
             # goes a moment later, in the sync.

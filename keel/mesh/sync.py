@@ -152,8 +152,8 @@ def _exchange_with_all(host: Host, spec: Spec, node: Node) -> dict[str, int | Ke
 
 def _take(host: Host, spec: Spec, records: tuple[bytes, ...]) -> tuple[Node, int]:
     with store.locked(host, "the mesh"):
-        node, merged = store.merge_into(host, store.require(host), records)
+        before = store.require(host)
+        node, merged = store.merge_into(host, before, records)
         if merged.added:
-            invites = store.load_invites(host)
-            up.set_peers(host, spec, up.wanted_peers(spec, node, invites, host.clock.now()))
+            up.follow(host, spec, before, node)
     return node, len(merged.added)

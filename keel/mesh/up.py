@@ -14,12 +14,12 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from ipaddress import IPv6Address
 
-from keel.mesh import firewallrules, wgconf
+from keel.mesh import firewallrules, store, wgconf
 from keel.mesh.invite import InviteState, claimed_members
 from keel.mesh.members import Member
 from keel.mesh.store import Node
@@ -53,14 +53,33 @@ def bring_up(host: Host, spec: Spec, node: Node, invites: Iterable[InviteState])
     lay_channel(host, node.address)
 
 
-def set_peers(host: Host, spec: Spec, peers: Iterable[WgPeer]) -> tuple[WgKey, ...]:
+def follow(host: Host, spec: Spec, before: Node, node: Node) -> None:
+    """The interface's peers after new records: as `set_peers`, and a member whose own record names
+    another endpoint than before is looked for there (U2)."""
+    peers = wanted_peers(spec, node, store.load_invites(host), host.clock.now())
+    wanted = {
+        member.wireguard: endpoint_of(member)
+        for member in before.view.members
+        if member.wireguard is not None
+    }
+    known = {key: endpoint for key, endpoint in wanted.items() if endpoint is not None}
+    set_peers(host, spec, peers, wanted_before=known)
+
+
+def set_peers(
+    host: Host,
+    spec: Spec,
+    peers: Iterable[WgPeer],
+    *,
+    wanted_before: Mapping[WgKey, Endpoint] | None = None,
+) -> tuple[WgKey, ...]:
     """Turn the interface's peers into these, one by one; the keys that changed (U2, U3)."""
     interface = spec.network.wireguard.interface
     device = host.wireguard.show(interface)
     if device is None:
         return ()
     changed = []
-    for change in wgconf.plan_peers(peers, device):
+    for change in wgconf.plan_peers(peers, device, wanted_before=wanted_before):
         match change:
             case wgconf.RemovePeer():
                 host.wireguard.remove_peer(interface, change.key)

@@ -46,3 +46,24 @@ def test_the_third_capable_node_gives_birth_to_one_cluster(world: World) -> None
         world.net.clock.sleep(5)
     (cluster,) = world.etcd.births()
     assert len(cluster.voters()) == 3
+
+
+def test_a_new_endpoint_of_a_member_is_followed(world: World) -> None:
+    for name in "ab":
+        world.node(name, mode="cloud")
+    world.create("a")
+    joined = world.join("b", world.invite("a"))
+    world.settle()
+    spec = world.net.nodes["b"].paths.spec
+    spec.write_text(
+        spec.read_text().replace("port: 51820}", 'port: 51820, endpoints: ["203.0.113.77:51820"]}')
+    )
+    world.sync("b")
+    device = world.host("a").wireguard.show("keel0")
+    assert device is not None
+    (endpoint,) = [
+        peer.endpoint
+        for peer in device.peers
+        if peer.allowed == (f"{joined.node.address.compressed}/128",)
+    ]
+    assert str(endpoint) == "203.0.113.77:51820"
