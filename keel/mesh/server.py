@@ -88,9 +88,8 @@ class ChannelServer:
         wasyncore.close_all(self._map)
 
     def stop(self) -> None:
-        self._stopped.set()
-        for listener in self._listeners:
-            listener.pull_trigger()
+        """Once, from any thread. The loop itself notes it, so that nothing it wakes is closed yet."""
+        self._listeners[0].trigger.pull_trigger(self._stopped.set)
 
 
 def inherited_sockets(environ: Mapping[str, str]) -> tuple[socket.socket, ...]:
