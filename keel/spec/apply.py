@@ -58,7 +58,7 @@ def differences(host: Host) -> tuple[Difference, ...]:
         return ()
     return (
         *diff.differences(spec, _observe(host, spec, node)),
-        *diff.etcd_differences(etcdmember.plan(host, spec, node)),
+        *diff.etcd_differences(_etcd_plan(host, spec, node)),
     )
 
 
@@ -67,7 +67,7 @@ def plan(host: Host) -> Plan:
     spec, node = load(host), store.load(host)
     if node is None:
         return Plan()
-    etcd = etcdmember.plan(host, spec, node)
+    etcd = _etcd_plan(host, spec, node)
     ground = diff.decide(spec, _observe(host, spec, node))
     return Plan(steps=(*ground.steps, *etcd.steps), waiting=etcd.waiting)
 
@@ -78,12 +78,12 @@ def apply(host: Host) -> Done[Plan]:
     spec = load(host)
     changed = list(_apply_ground(host, spec))
     node = store.load(host)
-    if node is None:
+    if node is None or not spec.etcd_enabled:
         return Done(value=Plan(), changed=tuple(changed))
     with host.locks.hold(
         host.paths.tend_lock, what="the registry's state", wait_seconds=TEND_WAIT_SECONDS
     ):
-        before = etcdmember.plan(host, spec, node)
+        before = _etcd_plan(host, spec, node)
         left = etcdmember.settle(host, lambda: load(host), enable_etcd, node)
     changed += [_said(step) for step in before.steps]
     return Done(value=left, changed=tuple(changed))
@@ -126,6 +126,11 @@ def _observe(host: Host, spec: Spec, node: Node) -> NodeView:
         units={unit: host.units.state(unit) for unit in diff.UNITS},
         channel_drop_in=host.files.read(host.paths.channel_drop_in),
     )
+
+
+def _etcd_plan(host: Host, spec: Spec, node: Node) -> Plan:
+    """What etcd's own Plan comes to once the spec enables it; until then the tend sees to it."""
+    return etcdmember.plan(host, spec, node) if spec.etcd_enabled else Plan()
 
 
 def _said(step: Step) -> str:

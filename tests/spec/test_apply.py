@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from keel.errors import SpecError
+from keel.mesh import create
+from keel.spec import apply
+from keel.spec.diff import UNITS, Action
+from keel.spec.model import Overlay
+from tests.fakes import FakeNet, FakeNode, crash_points
+
+
+def write_spec(node: FakeNode, text: str) -> None:
+    node.paths.spec.parent.mkdir(parents=True, exist_ok=True)
+    node.paths.spec.write_text(text)
+
+
+def make_member(root: Path) -> FakeNode:
+    """A mesh of one whose spec then changed, and whose sync timer somebody stopped."""
+    node = FakeNet(root).node("a")
+    create.create(node.host, apply.load(node.host))
+    node.units.disable("keel-mesh-sync.timer")
+    node.units.stop("keel-mesh-sync.timer")
+    node.paths.channel_drop_in.unlink()
+    write_spec(node, "network: {wireguard: {port: 51999, mtu: 1300}}\n")
+    node.new_life()
+    return node
+
+
+def test_a_node_in_no_mesh_is_left_alone(tmp_path: Path) -> None:
+    node = FakeNet(tmp_path).node("a")
+    assert apply.differences(node.host) == ()
+    assert not apply.plan(node.host)
+    assert apply.apply(node.host).changed == ()
+
+
+def test_apply_makes_it_so_and_says_what_it_changed(tmp_path: Path) -> None:
+    node = make_member(tmp_path)
+    done = apply.apply(node.host)
+    assert [line.split()[0] for line in done.changed] == [
+        Action.WRITE_CHANNEL,
+        Action.RAISE,
+        Action.RAISE,
+        Action.ENABLE,
+    ]
+    assert apply.differences(node.host) == ()
+    assert all(node.units.unit(name).active for name in UNITS)
+    device = node.wireguard.show("keel0")
+    assert device is not None
+    assert (device.port, device.mtu) == (51999, 1300)
+
+
+def test_a_second_apply_changes_nothing(tmp_path: Path) -> None:
+    node = make_member(tmp_path)
+    apply.apply(node.host)
+    node.new_life()
+    assert apply.apply(node.host).changed == ()
+    assert not [text for text in node.effects.done if not text.startswith("lock")]
+
+
+def test_a_dry_run_shows_the_steps_and_has_no_effect(tmp_path: Path) -> None:
+    node = make_member(tmp_path)
+    assert apply.plan(node.host).steps
+    assert not node.effects.done
+
+
+def test_apply_killed_anywhere_goes_on(tmp_path: Path) -> None:
+    clean = make_member(tmp_path / "clean")
+    apply.apply(clean.host)
+    points = list(crash_points(clean.effects))
+    for point in points:
+        node = make_member(tmp_path / str(point.number))
+        node.effects.crash_at = point.number
+        assert node.dies(lambda host=node.host: apply.apply(host))  # type: ignore[misc]
+        assert node.effects.crashed_before == point.text
+        node.new_life()
+        apply.apply(node.host)
+        assert apply.differences(node.host) == ()
+    assert len(points) > 5
+
+
+def test_tcp_is_bound_and_unbound_as_the_spec_says(tmp_path: Path) -> None:
+    node = FakeNet(tmp_path).node("a")
+    node.overlay_etcd_installed = True
+    write_spec(node, "installation: {mode: cloud_advanced}\n")
+    create.create(node.host, apply.load(node.host))
+    assert apply.differences(node.host) == ()
+    write_spec(node, "installation: {mode: cloud_advanced}\nnetwork: {tcp_bound: off}\n")
+    assert [item.name for item in apply.differences(node.host)] == ["tcp_bound"]
+    apply.apply(node.host)
+    assert node.machine.tcp_bound_now() == "off"
+
+
+def test_enabling_etcd_keeps_the_operators_words(tmp_path: Path) -> None:
+    node = FakeNet(tmp_path).node("a")
+    write_spec(node, "# mine\noverlays: {etcd: disabled}   # not yet\n")
+    apply.enable_etcd(node.host)
+    assert node.paths.spec.read_text() == "# mine\noverlays: {etcd: enabled}   # not yet\n"
+    node.new_life()
+    assert not apply.set_etcd(node.host, Overlay.ENABLED)
+    assert not node.effects.done
+
+
+def test_enabling_etcd_without_a_spec_begins_one(tmp_path: Path) -> None:
+    node = FakeNet(tmp_path).node("a")
+    apply.enable_etcd(node.host)
+    assert apply.load(node.host).etcd_enabled
+    assert node.paths.spec.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_file_that_was_named_has_to_be_there(tmp_path: Path) -> None:
+    node = FakeNet(tmp_path).node("a")
+    with pytest.raises(SpecError, match="no such file"):
+        apply.load(node.host, tmp_path / "nowhere.yaml", needed=True)
