@@ -88,7 +88,7 @@ class ChannelServer:
         wasyncore.close_all(self._map)
 
     def stop(self) -> None:
-        """Once, from any thread. The loop itself notes it, so that nothing it wakes is closed yet."""
+        """Once, from any thread; the loop notes it itself, so nothing that it polls is closed."""
         self._listeners[0].trigger.pull_trigger(self._stopped.set)
 
 

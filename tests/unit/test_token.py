@@ -89,6 +89,7 @@ TEXT = encode_token(TOKEN)
         pytest.param(TEXT[:-1] + "_", "token-damaged", id="stray bits at the end"),
         pytest.param("keel1.", "token-damaged", id="only the prefix"),
         pytest.param(TEXT[:-4], "token-damaged", id="cut off"),
+        pytest.param("keel1.AAAAA", "token-damaged", id="a length that base64 never has"),
         pytest.param("keel1.AAAA", "token-damaged", id="shorter than its check"),
         pytest.param(TEXT[:40] + TEXT[41] + TEXT[40] + TEXT[42:], "token-damaged", id="swapped"),
         pytest.param(TEXT + "A" * 5000, "token-damaged", id="endless"),
