@@ -180,6 +180,11 @@ class Paths:
         return self.root / "etc/systemd/system/etcd.service.d/50-keel.conf"
 
     @property
+    def etcd_condition(self) -> Path:
+        """keel-overlay-etcd's own drop-in of etcd.service; an upgrade may change it."""
+        return self.root / "usr/lib/systemd/system/etcd.service.d/10-keel.conf"
+
+    @property
     def channel_drop_in(self) -> Path:
         return self.root / "etc/systemd/system/keel-channel.socket.d/50-address.conf"
 

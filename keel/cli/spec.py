@@ -47,15 +47,22 @@ class Apply:
         if self.dry_run:
             return render.plan_report(apply.plan(host))
         done = apply.apply(host)
-        waits = [f"keel: waits for {w.waiting_for}: {w.why}" for w in done.value.waiting]
+        notes = [f"keel: waits for {w.waiting_for}: {w.why}" for w in done.value.left.waiting]
+        if done.value.restart_due:
+            notes += [
+                "keel: etcd still runs with the settings it was started with",
+                "keel: hint: `systemctl restart etcd`, on one member at a time, once"
+                " `keel mesh etcd status` shows all voters healthy",
+            ]
         return Report(
             text="\n".join(done.changed) or "already so",
             document={
                 "schema": "keel.apply/1",
                 "changed": list(done.changed),
-                "waiting": render.plan_document(done.value)["waiting"],
+                "waiting": render.plan_document(done.value.left)["waiting"],
+                "restart_due": done.value.restart_due,
             },
-            notes=tuple(waits),
+            notes=tuple(notes),
         )
 
 

@@ -6,6 +6,7 @@ start loads is told in etcd-loaded.json. Decides nothing itself: keel.mesh.etcdg
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -15,7 +16,7 @@ from typing import Protocol
 from cryptography import x509
 
 from keel import codec
-from keel.errors import KeelError, PkiRejected, Refused, StateCorrupt
+from keel.errors import BadValue, KeelError, PkiRejected, Refused, StateCorrupt
 from keel.mesh import store, talk
 from keel.mesh.etcdbirth import ETCD_PATH, PROBE, PROBE_SECONDS
 from keel.mesh.etcdcheck import read_record
@@ -43,6 +44,8 @@ from keel.types import Fingerprint
 
 ADDRESS_SECONDS = 60.0
 POLL_SECONDS = 0.25
+ETCD_UNIT = "etcd.service"
+MAX_LOADED_BYTES = 64 * 1024
 LIVED_SECONDS = 60.0
 LIVED_PAUSE_SECONDS = 2.0
 
@@ -60,9 +63,11 @@ class Questions(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """/run/keel/etcd-loaded.json: which roots the running etcd loaded, and in which life."""
+    """/run/keel/etcd-loaded.json: which roots and settings the running etcd loaded, and in which
+    life."""
 
     roots: tuple[Fingerprint, ...]
+    settings: str
     invocation: str
     boot: str
     time: datetime
@@ -85,6 +90,7 @@ def guard(host: Host, questions: Questions, *, invocation: str, boot: str) -> Al
         host.files.write(host.paths.etcd_marker, codec.dumps(allowed.marker))
     loaded = Loaded(
         roots=tuple(sorted(allowed.loaded)),
+        settings=_settings(host),
         invocation=invocation,
         boot=boot,
         time=host.clock.now(),
@@ -114,6 +120,31 @@ def highest_lived(host: Host) -> int | None:
             return max(one.highest_lived_of_you or 0 for one in heard)
         host.clock.sleep(LIVED_PAUSE_SECONDS)
     return None
+
+
+def restart_due(host: Host) -> bool:
+    """Whether etcd runs with other settings than it would be started with now. Nothing of keel's
+    restarts it for that: one member at a time is the operator's to do."""
+    raw = host.files.read(host.paths.etcd_loaded)
+    if raw is None or host.units.state(ETCD_UNIT).active != "active":
+        return False
+    try:
+        loaded = codec.loads(Loaded, raw, max_bytes=MAX_LOADED_BYTES)
+    except BadValue:
+        return True  # an older keel wrote it, so an older keel's settings were loaded
+    return loaded.settings != _settings(host)
+
+
+def _settings(host: Host) -> str:
+    """A hash of the unit's drop-ins and the environment, without what only a first start reads."""
+    env = host.overlay.laid(ENV_FILE)
+    lines = b"" if env is None else env.reveal()
+    parts = (
+        host.files.read(host.paths.etcd_condition) or b"",
+        host.files.read(host.paths.etcd_drop_in) or b"",
+        *(line for line in lines.splitlines() if not line.startswith(b"ETCD_INITIAL_")),
+    )
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
 def _wait_for_address(host: Host, address: IPv6Address) -> None:

@@ -7,10 +7,11 @@ keel.mesh.etcdplan do. It never restarts a running etcd; it says when that is du
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from keel.errors import SpecError
-from keel.mesh import etcdmember, selfrecord, store, up
+from keel.mesh import etcdmember, etcdstart, selfrecord, store, up
 from keel.mesh.store import Node
 from keel.outcome import Done, Plan, Step
 from keel.ports import Host
@@ -23,6 +24,14 @@ SPEC_MODE = 0o640
 """It may name a webhook with a secret in its URL."""
 TEND_WAIT_SECONDS = 60.0
 """A pass of the tend with nothing unusual takes far less."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """`left`: what waits for others. `restart_due`: etcd runs with older settings."""
+
+    left: Plan
+    restart_due: bool
 
 
 def load(host: Host, path: Path | None = None, *, needed: bool = False) -> Spec:
@@ -72,21 +81,21 @@ def plan(host: Host) -> Plan:
     return Plan(steps=(*ground.steps, *etcd.steps), waiting=etcd.waiting)
 
 
-def apply(host: Host) -> Done[Plan]:
-    """This node as its spec wants it; `changed` names what this run changed, the Plan is what
-    is left: what waits for others."""
+def apply(host: Host) -> Done[Applied]:
+    """This node as its spec wants it; `changed` names what this run changed."""
     spec = load(host)
     changed = list(_apply_ground(host, spec))
     node = store.load(host)
     if node is None or not spec.etcd_enabled:
-        return Done(value=Plan(), changed=tuple(changed))
+        return Done(value=Applied(left=Plan(), restart_due=False), changed=tuple(changed))
     with host.locks.hold(
         host.paths.tend_lock, what="the registry's state", wait_seconds=TEND_WAIT_SECONDS
     ):
         before = _etcd_plan(host, spec, node)
         left = etcdmember.settle(host, lambda: load(host), enable_etcd, node)
     changed += [_said(step) for step in before.steps]
-    return Done(value=left, changed=tuple(changed))
+    due = etcdstart.restart_due(host)
+    return Done(value=Applied(left=left, restart_due=due), changed=tuple(changed))
 
 
 def _apply_ground(host: Host, spec: Spec) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from keel.mesh.etcdcert import fingerprint
 from keel.mesh.etcdconf import EtcdSettings, render_env
 from keel.mesh.etcdguard import Allowed
 from keel.mesh.etcdmsg import ClusterRecord, RecordState
-from keel.mesh.etcdstart import guard
+from keel.mesh.etcdstart import ETCD_UNIT, guard, restart_due
 from keel.mesh.etcdstate import Cluster, Lived, Marker, Stage
 from keel.types import Secret
 from tests.etcd import make
@@ -112,12 +112,38 @@ def test_a_birth_is_marked_before_it_starts_and_tells_what_it_loads(node: FakeNo
     assert allowed.state is RecordState.NEW
     assert marker_of(node) == {"attempt": 1, "formation": F1}
     assert questions.asked == [(make.address("a"), make.address("b"))]
-    assert json.loads(node.paths.etcd_loaded.read_bytes()) == {
+    loaded = json.loads(node.paths.etcd_loaded.read_bytes())
+    assert len(loaded.pop("settings")) == 64
+    assert loaded == {
         "boot": "def",
         "invocation": "abc",
         "roots": [ROOT],
         "time": "2026-12-01T12:00:00Z",
     }
+
+
+def test_a_restart_is_due_when_the_settings_are_others_than_those_loaded(node: FakeNode) -> None:
+    run(install(node))
+    assert not restart_due(node.host)  # it does not run
+    node.units.start(ETCD_UNIT)
+    assert not restart_due(node.host)
+    env = node.paths.laid / "etcd.env"
+    born = env.read_bytes()
+    env.write_bytes(born.replace(b'"new"', b'"existing"').replace(b"=new", b"=existing"))
+    assert not restart_due(node.host)  # only a first start reads that
+    env.write_bytes(born + b"ETCD_QUOTA_BACKEND_BYTES=1\n")
+    assert restart_due(node.host)
+    env.write_bytes(born)
+    node.paths.etcd_condition.parent.mkdir(parents=True)
+    node.paths.etcd_condition.write_text("# an upgrade changed it\n")
+    assert restart_due(node.host)
+
+
+def test_what_an_older_keel_loaded_calls_for_a_restart(node: FakeNode) -> None:
+    run(install(node))
+    node.units.start(ETCD_UNIT)
+    node.paths.etcd_loaded.write_text("{}")
+    assert restart_due(node.host)
 
 
 def test_a_birth_beside_a_leader_is_refused_and_marks_nothing(node: FakeNode) -> None:
