@@ -30,7 +30,7 @@ from waitress.channel import HTTPChannel
 from waitress.server import TcpWSGIServer
 from waitress.task import ThreadedTaskDispatcher
 
-from keel.errors import KeelError
+from keel.errors import KeelError, UsageError
 from keel.mesh.limits import Buckets, Limits
 from keel.mesh.refusal import plain
 from keel.ports import Clock
@@ -69,6 +69,8 @@ class ChannelServer:
         temporary: IPv6Network,
         limits: Limits | None = None,
     ) -> None:
+        if not sockets:
+            raise UsageError("no socket was passed; the channel is started by keel-channel.socket")
         bounds = limits or Limits()
         self._map: dict[int, Any] = {}
         self._stopped = threading.Event()

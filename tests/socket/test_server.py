@@ -15,7 +15,7 @@ from ipaddress import IPv6Address
 
 import pytest
 
-from keel.errors import LockHeld, Refused
+from keel.errors import LockHeld, Refused, UsageError
 from keel.mesh.limits import Limits, Rate
 from keel.mesh.refusal import parse_plain
 from keel.mesh.server import ChannelServer, HttpReply, inherited_sockets
@@ -263,6 +263,11 @@ def test_an_honest_member_is_served_within_5_seconds_beside_eight_dribblers() ->
             stop.set()
             for thread in dribblers:
                 thread.join(timeout=30)
+
+
+def test_a_server_without_a_socket_is_not_made() -> None:
+    with pytest.raises(UsageError, match="keel-channel.socket"):
+        ChannelServer([], echo, clock=TestClock(), temporary=TEMPORARY)
 
 
 def test_a_connection_that_another_process_took_from_the_shared_socket_is_not_missed() -> None:
