@@ -199,6 +199,8 @@ class UnitState:
     main_pid: int
     invocation_id: str
     enabled: str
+    stale: bool = False
+    """Its files are newer than what systemd loaded."""
 
 
 class Units(Protocol):
@@ -212,7 +214,8 @@ class Units(Protocol):
 
     def restart(self, unit: str, *, block: bool = True) -> None: ...
 
-    def enable(self, unit: str) -> None: ...
+    def enable(self, *units: str) -> None:
+        """At every boot. What systemd has loaded stays as it is."""
 
     def disable(self, unit: str) -> None: ...
 

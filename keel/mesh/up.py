@@ -164,8 +164,7 @@ def lay_channel(host: Host, address: IPv6Address) -> None:
 
 def start_units(host: Host) -> None:
     """Enable and start what a member runs; at boot systemd does it."""
-    for unit in (MESH_UNIT, SOCKET_UNIT, *TIMERS):
-        host.units.enable(unit)
+    host.units.enable(MESH_UNIT, SOCKET_UNIT, *TIMERS)
     host.units.start(SOCKET_UNIT)
     for timer in TIMERS:
         host.units.start(timer, block=False)

@@ -60,10 +60,15 @@ class EtcdUnit:
         return True
 
     def start(self) -> None:
-        # a kill after the drop-in's write and before its reload is made good here
-        self._units.reload_configuration()
-        self._proc.run(["systemctl", "unmask", "--quiet", "--", UNIT], timeout_seconds=MASK_SECONDS)
-        self._units.enable(UNIT)
+        found = self._units.state(UNIT)
+        if found.enabled == "masked":
+            argv = ["systemctl", "unmask", "--quiet", "--no-reload", "--", UNIT]
+            self._proc.run(argv, timeout_seconds=MASK_SECONDS)
+        if found.enabled != "enabled":
+            self._units.enable(UNIT)
+        # `stale`: a kill after the drop-in's write and before its reload is made good here
+        if found.enabled != "enabled" or found.stale:
+            self._units.reload_configuration()
         self._units.start(UNIT, block=False)
 
     def stop(self) -> None:

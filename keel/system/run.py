@@ -30,6 +30,8 @@ ENVIRONMENT = {
     "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
     "LANG": "C.UTF-8",
     "LC_ALL": "C.UTF-8",
+    # Debian's etcd has an init script, too; its tool would load systemd's units anew four times.
+    "SYSTEMCTL_SKIP_SYSV": "1",
 }
 
 log = logging.getLogger(__name__)

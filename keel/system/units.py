@@ -8,7 +8,14 @@ BLOCK_SECONDS = 90.0
 """systemd's own default for a start or a stop; keel's blocking units take far less."""
 ASK_SECONDS = 20.0
 
-_PROPERTIES = ("ActiveState", "SubState", "MainPID", "InvocationID", "UnitFileState")
+_PROPERTIES = (
+    "ActiveState",
+    "SubState",
+    "MainPID",
+    "InvocationID",
+    "UnitFileState",
+    "NeedDaemonReload",
+)
 
 
 class Systemd:
@@ -31,6 +38,7 @@ class Systemd:
             main_pid=int(main_pid) if main_pid.isdigit() else 0,
             invocation_id=found.get("InvocationID", ""),
             enabled=found.get("UnitFileState", ""),
+            stale=found.get("NeedDaemonReload") == "yes",
         )
 
     def start(self, unit: str, *, block: bool = True) -> None:
@@ -42,11 +50,13 @@ class Systemd:
     def restart(self, unit: str, *, block: bool = True) -> None:
         self._change("restart", unit, block=block)
 
-    def enable(self, unit: str) -> None:
-        self._ask("enable", unit)
+    def enable(self, *units: str) -> None:
+        # Loading all units anew takes a second on a small machine, and nothing answers meanwhile.
+        argv = ["systemctl", "enable", "--quiet", "--no-reload", "--", *units]
+        self._proc.run(argv, timeout_seconds=ASK_SECONDS)
 
     def disable(self, unit: str) -> None:
-        self._ask("disable", unit)
+        self._proc.run(["systemctl", "disable", "--quiet", "--", unit], timeout_seconds=ASK_SECONDS)
 
     def reload_configuration(self) -> None:
         self._proc.run(["systemctl", "daemon-reload"], timeout_seconds=BLOCK_SECONDS)
@@ -54,6 +64,3 @@ class Systemd:
     def _change(self, verb: str, unit: str, *, block: bool) -> None:
         how = [] if block else ["--no-block"]
         self._proc.run(["systemctl", verb, *how, "--", unit], timeout_seconds=BLOCK_SECONDS)
-
-    def _ask(self, verb: str, unit: str) -> None:
-        self._proc.run(["systemctl", verb, "--quiet", "--", unit], timeout_seconds=ASK_SECONDS)

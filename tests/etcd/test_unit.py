@@ -77,14 +77,26 @@ def test_the_drop_in_is_written_once_and_the_units_are_loaded_again(node: FakeNo
     assert node.paths.etcd_drop_in.stat().st_mode & 0o777 == 0o644
 
 
-def test_a_start_unmasks_enables_and_starts_with_the_newest_settings(node: FakeNode) -> None:
+def test_a_start_unmasks_and_enables_what_is_not_enabled(node: FakeNode) -> None:
+    node.units.unit("etcd.service").masked = True
     unit_of(node).start()
     assert node.effects.done == [
-        "daemon-reload",
-        "run systemctl unmask --quiet -- etcd.service",
+        "run systemctl unmask --quiet --no-reload -- etcd.service",
         "enable etcd.service",
+        "daemon-reload",
         "start etcd.service",
     ]
+
+
+@pytest.mark.parametrize("stale", [False, True], ids=["loaded", "stale"])
+def test_a_start_loads_the_units_anew_only_when_their_files_changed(
+    node: FakeNode, stale: bool
+) -> None:
+    unit = node.units.unit("etcd.service")
+    unit.enabled, unit.stale = True, stale
+    unit_of(node).start()
+    reloads = ["daemon-reload"] if stale else []
+    assert node.effects.done == [*reloads, "start etcd.service"]
 
 
 def test_a_stop_masks_so_that_no_boot_and_no_upgrade_starts_it(node: FakeNode) -> None:

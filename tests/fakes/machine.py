@@ -65,6 +65,7 @@ class FakeUnit:
     failed: bool = False
     enabled: bool = False
     masked: bool = False
+    stale: bool = False
     starts: int = 0
 
 
@@ -91,6 +92,7 @@ class FakeUnits:
             main_pid=1000 + found.starts if found.active else 0,
             invocation_id=f"{found.starts:032x}" if found.starts else "",
             enabled="masked" if found.masked else "enabled" if found.enabled else "disabled",
+            stale=found.stale,
         )
 
     def start(self, unit: str, *, block: bool = True) -> None:
@@ -107,9 +109,10 @@ class FakeUnits:
         self._stop(unit)
         self._start(unit)
 
-    def enable(self, unit: str) -> None:
-        self.effects.happen(f"enable {unit}")
-        self.unit(unit).enabled = True
+    def enable(self, *units: str) -> None:
+        self.effects.happen(f"enable {' '.join(units)}")
+        for unit in units:
+            self.unit(unit).enabled = True
 
     def disable(self, unit: str) -> None:
         self.effects.happen(f"disable {unit}")
@@ -118,6 +121,8 @@ class FakeUnits:
     def reload_configuration(self) -> None:
         self.effects.happen("daemon-reload")
         self.reloads += 1
+        for unit in self.units.values():
+            unit.stale = False
 
     def mask(self, call: Call) -> bytes:
         """What `systemctl mask` and `unmask` do, as an answer of FakeProc."""

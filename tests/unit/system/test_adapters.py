@@ -148,9 +148,15 @@ def test_the_state_of_a_unit_is_parsed() -> None:
     proc = FakeProc()
     proc.answers["systemctl", "show"] = (
         b"ActiveState=active\nSubState=running\nMainPID=7\nInvocationID=ab\nUnitFileState=enabled\n"
+        b"NeedDaemonReload=yes\n"
     )
     assert Systemd(proc).state("etcd.service") == UnitState(
-        active="active", sub="running", main_pid=7, invocation_id="ab", enabled="enabled"
+        active="active",
+        sub="running",
+        main_pid=7,
+        invocation_id="ab",
+        enabled="enabled",
+        stale=True,
     )
     assert proc.calls[0].argv[-2:] == ("--", "etcd.service")
 
@@ -169,7 +175,7 @@ def test_units_are_changed_by_these_commands() -> None:
     units.stop("a")
     units.restart("a")
     units.restart("a", block=False)
-    units.enable("a")
+    units.enable("a", "b")
     units.disable("a")
     units.reload_configuration()
     assert [" ".join(call.argv[1:]) for call in proc.calls] == [
@@ -178,7 +184,7 @@ def test_units_are_changed_by_these_commands() -> None:
         "stop -- a",
         "restart -- a",
         "restart --no-block -- a",
-        "enable --quiet -- a",
+        "enable --quiet --no-reload -- a b",
         "disable --quiet -- a",
         "daemon-reload",
     ]

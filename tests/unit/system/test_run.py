@@ -34,6 +34,7 @@ def test_the_environment_is_clean(programs: Programs, monkeypatch: pytest.Monkey
         "LANG=C.UTF-8",
         "LC_ALL=C.UTF-8",
         "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+        "SYSTEMCTL_SKIP_SYSV=1",
     ]
 
 
