@@ -21,6 +21,14 @@ IMAGE = "bare"
 A, B, C = names(3)
 STRAY = "/var/lib/keel-etcd/stray.json"
 MASK = "/etc/systemd/system/etcd.service"
+SHIPPED = (
+    *(f"/usr/share/man/man8/{name}.8.gz" for name in ("keel", "keel-mesh", "keel-mesh-etcd")),
+    "/usr/share/man/man5/keel.spec.5.gz",
+    "/usr/share/bash-completion/completions/keel",
+    "/usr/share/zsh/vendor-completions/_keel",
+    "/usr/share/fish/vendor_completions.d/keel.fish",
+    "/usr/share/keel/overlays/etcd",
+)
 HIGHER = "9:1"
 TUNNEL = "keel-wireguard@keel7.service"
 
@@ -75,6 +83,8 @@ def at_once(lab: Lab, report: Report) -> None:
     report.expect(marked or not data, "and none is left unmarked")
     lab.exec(C, ["keel", "spec", "check"])
     report.expect(there(lab, C, "/etc/keel/spec.yaml"), "a valid spec is there to be filled in")
+    for path in SHIPPED:
+        report.expect(there(lab, C, path), f"shipped: {path}")
 
 
 def upgrade(lab: Lab, report: Report) -> None:

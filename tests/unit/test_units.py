@@ -1,0 +1,170 @@
+"""The units: how exposed they leave the machine, and the promises that other parts rely on."""
+
+from __future__ import annotations
+
+import configparser
+import subprocess
+from ipaddress import IPv6Network
+from pathlib import Path
+
+import pytest
+
+import keel
+from keel.cli import parser
+from keel.cli.tree import TREE
+from keel.mesh.etcdconf import render_drop_in
+from keel.paths import Paths
+from keel.spec.model import DEFAULT_INTERFACE
+
+REPOSITORY = Path(keel.__file__).parent.parent
+SYSTEMD = REPOSITORY / "systemd"
+SERVICES = sorted(SYSTEMD.glob("*.service"))
+UNITS = sorted([*SERVICES, *SYSTEMD.glob("*.socket"), *SYSTEMD.glob("*.timer")])
+LIBEXEC = {path.name for path in (REPOSITORY / "debian" / "libexec").iterdir()}
+
+KEEL_LIMIT = 30
+ETCD_LIMIT = 20
+"""Of systemd-analyze's exposure, 0 to 100."""
+
+# Debian 13's own unit, without its comments.
+DEBIANS_ETCD = """\
+[Unit]
+Description=etcd - highly-available key value store
+Documentation=man:etcd
+After=network.target
+Wants=network-online.target
+[Service]
+Environment=DAEMON_ARGS=
+Environment=ETCD_NAME=%H
+Environment=ETCD_DATA_DIR=/var/lib/etcd/default
+EnvironmentFile=-/etc/default/%p
+Type=notify
+User=etcd
+PermissionsStartOnly=true
+ExecStart=/usr/bin/etcd $DAEMON_ARGS
+Restart=on-abnormal
+LimitNOFILE=65536
+[Install]
+WantedBy=multi-user.target
+Alias=etcd2.service
+"""
+
+
+def exposure(limit: int, root: Path, unit: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [
+            "systemd-analyze",
+            "security",
+            "--no-pager",
+            "--offline=true",
+            f"--threshold={limit}",
+            f"--root={root}",
+            unit,
+        ],
+        capture_output=True,
+        text=True,
+    )
+
+
+def installed(root: Path, texts: dict[str, str]) -> Path:
+    for name, text in texts.items():
+        target = root / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    return root
+
+
+@pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.name)
+def test_a_service_is_hardened(path: Path, tmp_path: Path) -> None:
+    name = path.name.replace("@", "@keel0")
+    root = installed(tmp_path, {f"usr/lib/systemd/system/{path.name}": path.read_text()})
+    done = exposure(KEEL_LIMIT, root, name)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_etcd_is_hardened(tmp_path: Path) -> None:
+    drop_in = render_drop_in(IPv6Network("fd00:1:2:3::/64")).decode()
+    root = installed(
+        tmp_path,
+        {
+            "usr/lib/systemd/system/etcd.service": DEBIANS_ETCD,
+            "etc/systemd/system/etcd.service.d/50-keel.conf": drop_in,
+        },
+    )
+    done = exposure(ETCD_LIMIT, root, "etcd.service")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_gate_can_turn_red(tmp_path: Path) -> None:
+    root = installed(tmp_path, {"usr/lib/systemd/system/etcd.service": DEBIANS_ETCD})
+    assert exposure(ETCD_LIMIT, root, "etcd.service").returncode != 0
+
+
+def section(path: Path, name: str) -> dict[str, list[str]]:
+    """Every value of every key of one section, in order."""
+    found: dict[str, list[str]] = {}
+    current = ""
+    for line in path.read_text().splitlines():
+        if line.startswith("["):
+            current = line.strip("[]")
+        elif current == name and "=" in line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            found.setdefault(key, []).append(value)
+    return found
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_a_unit_has_its_man_page(path: Path) -> None:
+    (page,) = section(path, "Unit")["Documentation"]
+    assert page.removeprefix("man:") in ("keel-mesh(8)", "keel-mesh-etcd(8)")
+
+
+@pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.name)
+def test_a_service_starts_something_that_there_is(path: Path) -> None:
+    program, *argv = section(path, "Service")["ExecStart"][0].split()
+    if program == "/usr/bin/keel":
+        assert parser.parse(TREE, argv).verb
+    elif program.startswith("/usr/libexec/keel/"):
+        assert program.rpartition("/")[2] in LIBEXEC
+    else:
+        assert program == "/usr/bin/wireguard-go"
+
+
+@pytest.mark.parametrize("path", SYSTEMD.glob("*.timer"), ids=lambda path: path.name)
+def test_a_timer_counts_from_boot_and_never_by_the_calendar(path: Path) -> None:
+    assert path.with_suffix(".service") in SERVICES
+    keys = section(path, "Timer")
+    assert "OnCalendar" not in keys
+    assert {"OnBootSec", "OnUnitActiveSec"} <= keys.keys() or "fast" in path.name
+
+
+def test_a_pass_of_the_tend_ends_before_the_next() -> None:
+    (limit,) = section(SYSTEMD / "keel-mesh-etcd.service", "Service")["TimeoutStartSec"]
+    (period,) = section(SYSTEMD / "keel-mesh-etcd.timer", "Timer")["OnUnitActiveSec"]
+    assert (limit, period) == ("4min", "5min")
+
+
+def test_services_that_touch_the_machine_wait_for_a_mesh() -> None:
+    genesis = str(Paths().genesis)
+    for path in SERVICES:
+        if path.name != "keel-wireguard@.service":
+            assert genesis in section(path, "Unit")["ConditionPathExists"], path.name
+
+
+def test_the_registrys_services_wait_for_the_overlay() -> None:
+    marker = str(Paths().capability_marker)
+    for path in SYSTEMD.glob("keel-mesh-etcd*.service"):
+        assert marker in section(path, "Unit")["ConditionPathExists"]
+
+
+def test_no_stray_etcd_is_started_at_boot() -> None:
+    (condition,) = section(SYSTEMD / "10-keel.conf", "Unit")["ConditionPathExists"]
+    assert condition == str(Paths().laid / "member.pem")
+
+
+def test_networkd_leaves_keels_interfaces_alone() -> None:
+    network = configparser.ConfigParser()
+    network.read(SYSTEMD / "10-keel.network")
+    assert network["Match"]["Name"] == "keel*"
+    assert DEFAULT_INTERFACE.startswith("keel")
+    assert network["Link"]["Unmanaged"] == "yes"
