@@ -166,9 +166,9 @@ def confirm(host: Host, spec: Spec, key: SigningKey, record: bytes | None) -> bo
         state = _claimed_by(store.load_invites(host), key)
         if state is None or state.claim is None:
             return False
+        spent = invite.confirm_invite(state, key, host.clock.now())
         records = (state.claim.admission,) if record is None else (state.claim.admission, record)
         node, _ = store.merge_into(host, node, records)
-        spent = invite.confirm_invite(state, key, host.clock.now())
         store.save_invite(host, spent)
         up.bring_up(host, spec, node, store.load_invites(host))
     return True
@@ -204,8 +204,7 @@ def _deny(host: Host, node: Node, denied: Denied, raw: bytes) -> tuple[int, byte
     if denied.counted is not None:
         store.save_invite(host, denied.counted)
     if denied.keys is None:
-        rejection = denied.rejection
-        return rejection.status, refusal.plain(rejection.rule, rejection.text)
+        return 200, refusal.UNPROVEN_ANSWER  # to a stranger all answers look alike
     answer = JoinAnswer(
         mesh=node.mesh,
         invite=denied.keys.invite,

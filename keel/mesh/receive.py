@@ -18,7 +18,7 @@ from keel.mesh.envelope import Accepted, ChannelView, Serves, Turned
 from keel.mesh.exchange import Hello, HelloAnswer, RosterAnswer, RosterAsk
 from keel.mesh.invite import claimed_members
 from keel.mesh.members import Member
-from keel.mesh.refusal import Refusal, plain
+from keel.mesh.refusal import plain, refusal_of
 from keel.mesh.store import Node
 from keel.ports import Host
 from keel.spec.model import Spec
@@ -107,8 +107,7 @@ def _act(
             raise Refused("member-removed", "the sender is no member any more", "join again")
         return kind.act(Asked(host=host, spec=spec, node=node, member=member, body=accepted.body))
     except KeelError as error:
-        rule = error.rule if isinstance(error, Refused) else error.code
-        return Refusal(rule=rule, text=_ascii(error.summary()), remedy=_ascii(error.remedy()))
+        return refusal_of(error)
 
 
 def _hello(host: Host, spec: Spec, doors: Doors, sender: SigningKey, body: Hello) -> HelloAnswer:
@@ -169,8 +168,3 @@ def _channel_view(host: Host, node: Node) -> ChannelView:
             ).items()
         },
     )
-
-
-def _ascii(text: str) -> str:
-    """A refusal travels as short printable ASCII."""
-    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text)[:600]
