@@ -110,6 +110,26 @@ def joined(host: Host, key: SigningKey) -> None:
     host.units.start(up.TEND_UNIT, block=False)
 
 
+def begin(host: Host, node: Node) -> bytes | None:
+    """The record of a formation that was confirmed since the last pass, taken by the holder itself;
+    asks nobody, so that its own etcd is started first."""
+    with store.locked(host, "the mesh"):
+        book = etcdstore.load_book(host)
+        formation = _confirmed(book)
+        held = etcdmember.current_record(host)
+        if formation is None or (held is not None and held.formation == formation.formation):
+            return None
+        return _record_for(host, node, book, formation)
+
+
+def tell_all(host: Host, node: Node, record: bytes) -> Seen:
+    """Send a formation's record to its other parties at once: they have not started yet, and to
+    ask each before would only cost a round trip."""
+    members = etcdmember.parse_record(record).members
+    parties = [member for member in talk.others(node) if member.address in members]
+    return Seen(answers={}, waiting=(), told=_send(host, node, record, parties))
+
+
 def holder_duty(host: Host, node: Node) -> Seen:
     """Give birth when it is time, and see to it that every party of a formation has its record."""
     answers = probe_capable(host, node)
@@ -273,10 +293,14 @@ def _tell_parties(
         for member, answer in answers.items()
         if member.key in parties and not answer.sees_leader and answer.epoch < epoch
     ]
+    return _send(host, node, record, lacking)
+
+
+def _send(host: Host, node: Node, record: bytes, parties: list[Member]) -> tuple[str, ...]:
     heard = talk.ask_all(
         host,
         node,
-        dict.fromkeys(lacking, TakeRecord(record=record)),
+        dict.fromkeys(parties, TakeRecord(record=record)),
         CLUSTER,
         TakeRecordAnswer,
         path=ETCD_PATH,

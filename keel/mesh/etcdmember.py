@@ -153,6 +153,11 @@ def current_record(host: Host) -> ClusterRecord | None:
     raw = etcdstore.load_record(host)
     if raw is None:
         return None
+    return parse_record(raw)
+
+
+def parse_record(raw: bytes) -> ClusterRecord:
+    """A record that was believed before, or that this node signed."""
     envelope = wire.decode(raw, max_bytes=etcdstore.MAX_CRL_BYTES)
     return codec.loads(ClusterRecord, envelope.payload, max_bytes=len(envelope.payload))
 

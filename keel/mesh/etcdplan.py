@@ -79,8 +79,7 @@ class MemberView:
 def decide(view: MemberView, now: datetime) -> Plan:
     """The ordered steps to a running member, and what it waits for; Refused by rule."""
     if view.cluster.stage is Stage.IDLE:
-        issue = view.has_grant and not view.has_leaf
-        return Plan(steps=(_step(Action.ISSUE_LEAF, "a grant came"),) if issue else ())
+        return Plan(steps=tuple(_ahead(view)) if view.has_grant else ())
     steps = [*_own_ground(view), *_installed(view)]
     waiting = _waits(view, now)
     if waiting is not None and not view.unit.active:
@@ -101,6 +100,18 @@ def decide(view: MemberView, now: datetime) -> Plan:
         return Plan(steps=tuple(steps), waiting=(_quorum(view),))
     steps.append(_step(Action.MARK_FORMED, "etcd answered with the computed ID and a leader"))
     return Plan(steps=tuple(steps))
+
+
+def _ahead(view: MemberView) -> list[Step]:
+    """What a birth would wait for, done before: etcd does not start by it. An etcd that keel did
+    not make is left as it is."""
+    found: list[Step] = []
+    if not view.has_leaf:
+        found.append(_step(Action.ISSUE_LEAF, "a grant came"))
+    foreign = view.unit.active or view.stray is StrayMember.FOREIGN
+    if not (view.drop_in_current or foreign):
+        found.append(_step(Action.WRITE_DROP_IN, "a grant came"))
+    return found
 
 
 def _own_ground(view: MemberView) -> list[Step]:

@@ -65,10 +65,14 @@ def tend(host: Host, load_spec: LoadSpec, enable_spec: EnableSpec) -> tuple[Duty
         node = store.require(host)
         if selfrecord.own_capability(host, load_spec()) is not Capability.ETCD:
             return (Duty(name="etcd", result=Result.NOTHING, text="this node cannot run etcd"),)
+
+        def own_etcd() -> Duty:
+            return _try(host, "etcd", lambda: _own_etcd(host, load_spec, enable_spec, node))
+
         duties = (
             _try(host, "credentials", lambda: _credentials(host, node)),
-            _try(host, "birth", lambda: _birth(host, node)),
-            _try(host, "etcd", lambda: _own_etcd(host, load_spec, enable_spec, node)),
+            _try(host, "birth", lambda: _birth(host, node, own_etcd)),
+            own_etcd(),
             _try(host, "lived", lambda: _lived(host, load_spec())),
         )
         _pace(host, duties)
@@ -142,10 +146,16 @@ def grant_oneself(host: Host, node: Node) -> None:
         etcdmember.take_grant(host, node, granted, pinned=frozenset(), trusted=True)
 
 
-def _birth(host: Host, node: Node) -> Duty:
+def _birth(host: Host, node: Node, own_etcd: Callable[[], Duty]) -> Duty:
+    """A formation that was just confirmed begins here and now; the round trips come after it."""
     if etcdstore.load_authority(host) is None:
         return Duty(name="birth", result=Result.NOTHING, text="another node holds the root")
-    seen = etcdbirth.holder_duty(host, node)
+    record = etcdbirth.begin(host, node)
+    if record is None:
+        seen = etcdbirth.holder_duty(host, node)
+    else:
+        own_etcd()
+        seen = etcdbirth.tell_all(host, node, record)
     if seen.told:
         return Duty(name="birth", result=Result.DONE, text=f"told {', '.join(seen.told)}")
     if seen.waiting:

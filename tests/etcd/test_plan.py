@@ -83,8 +83,10 @@ def test_from_a_taken_record_to_a_started_etcd() -> None:
     ("view", "expected"),
     [
         (replace(IDLE, has_grant=False), []),
-        (IDLE, ["issue-leaf"]),
-        (replace(IDLE, has_leaf=True), []),
+        (IDLE, ["issue-leaf", "write-drop-in"]),
+        (replace(IDLE, stray=StrayMember.FOREIGN), ["issue-leaf"]),
+        (replace(IDLE, unit=replace(ON, ours=False)), ["issue-leaf"]),
+        (replace(IDLE, has_leaf=True, drop_in_current=True), []),
         (STARTED, []),
         (replace(STARTED, running=Running(cluster_id=CLUSTER_ID, has_leader=False)), []),
         (ELECTED, ["mark-formed"]),
@@ -97,7 +99,8 @@ def test_from_a_taken_record_to_a_started_etcd() -> None:
         (replace(STARTED, unit=OFF, data=DataState.EMPTY), ["start-etcd"]),
     ],
     ids=[
-        "idle", "granted", "granted and issued", "started", "no leader yet", "a leader", "formed",
+        "idle", "granted", "granted beside a stranger", "granted while another runs",
+        "granted and issued", "started", "no leader yet", "a leader", "formed",
         "renewed", "stopped", "running without our drop-in", "masked", "a stray after the birth",
         "killed between marker and start",
     ],
@@ -232,4 +235,5 @@ def test_an_attempt_that_was_given_up_ends_formed_as_well() -> None:
 
 def test_an_idle_member_never_starts_anything() -> None:
     for unit, data in itertools.product((ON, OFF), DataState):
-        assert actions(replace(IDLE, has_leaf=True, unit=unit, data=data)) == []
+        view = replace(IDLE, has_leaf=True, unit=unit, data=data)
+        assert set(actions(view)) <= {Action.WRITE_DROP_IN}

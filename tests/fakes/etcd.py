@@ -118,6 +118,7 @@ class FakeEtcd:
 
     def install(self, node: FakeNode) -> None:
         node.overlay_etcd_installed = True
+        node.units.unit(UNIT).enabled = True  # as etcd-server's postinst leaves it
         node.units.on_start[UNIT] = lambda: self._start(node)
         node.units.on_stop[UNIT] = lambda: self._stop(node)
         node.etcd_at = lambda address: FakeGateway(self, node, address)

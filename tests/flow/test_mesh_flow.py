@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from keel.mesh import members, roster
+from keel.mesh import members, roster, up
 from tests.flow.world import World
 
 
@@ -46,6 +46,26 @@ def test_the_third_capable_node_gives_birth_to_one_cluster(world: World) -> None
         world.net.clock.sleep(5)
     (cluster,) = world.etcd.births()
     assert len(cluster.voters()) == 3
+
+
+def test_the_holder_starts_its_own_etcd_before_it_speaks_to_anybody(world: World) -> None:
+    for name in "abc":
+        world.node(name)
+    world.create("a")
+    world.join("b", world.invite("a"))
+    world.settle()
+    world.tend("a")
+    holder = world.net.nodes["a"]
+    holder.units.on_start[up.TEND_UNIT] = lambda: None
+    world.join("c", world.invite("a"))
+    holder.effects.done.clear()
+    world.tend("a")
+    done = holder.effects.done
+    first_word = next(at for at, what in enumerate(done) if what.startswith("post"))
+    assert "start etcd.service" in done[:first_word]
+    assert "daemon-reload" not in done
+    world.settle()
+    assert len(world.etcd.births()) == 1
 
 
 def test_a_new_endpoint_of_a_member_is_followed(world: World) -> None:
