@@ -12,9 +12,10 @@ upgraded node by node.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv6Address
 from types import MappingProxyType
 
@@ -62,6 +63,10 @@ MAX_BYTES: Mapping[str, int] = MappingProxyType(
     }
 )
 """What an encoded record of a kind may weigh (D1); all fit one message of the channel."""
+
+OPENED = 2048
+"""So many records, of the size that members make, are opened once a process: a whole mesh of 200's.
+The channel's service loads its roster with every request."""
 
 _BODIES: Mapping[str, type[Record]] = MappingProxyType(
     {
@@ -130,21 +135,35 @@ def read_genesis(raw: bytes) -> Founding:
 
 def read(raw: bytes, founding: Founding) -> Entry:
     """A record that somebody sent, checked by D1 to D8; BadValue, BadSignature or Refused."""
+    small = len(raw) <= MAX_UNKNOWN_BYTES
+    envelope, entry = _opened(raw) if small else _open(raw)
+    if entry.body is None:
+        return entry
+    _check_mesh(entry.body, envelope, founding)
+    signer = _check_signers(entry.body, envelope)
+    if isinstance(entry.body, Admission):
+        _check_address(entry.body, founding)
+    if isinstance(entry.body, Removal):
+        _check_grounds(entry.body)
+    return replace(entry, signer=signer)
+
+
+@functools.lru_cache(maxsize=OPENED)
+def _opened(raw: bytes) -> tuple[Envelope, Entry]:
+    return _open(raw)
+
+
+def _open(raw: bytes) -> tuple[Envelope, Entry]:
+    """The part of `read` that hangs on the bytes alone; the signer is the first one."""
     envelope = wire.decode(raw, max_bytes=max(MAX_BYTES.values()))
     kind = wire.kind_of(envelope)
     _check_size(kind, raw)
     signers = _verified_signers(envelope)
+    body: Record | None = None
+    if kind in _BODIES:
+        body = codec.loads(_BODIES[kind], envelope.payload, max_bytes=len(envelope.payload))
     record = record_id(raw, envelope)
-    if kind not in _BODIES:
-        return Entry(record=record, kind=kind, signer=signers[0], body=None, raw=raw)
-    body: Record = codec.loads(_BODIES[kind], envelope.payload, max_bytes=len(envelope.payload))
-    _check_mesh(body, envelope, founding)
-    signer = _check_signers(body, envelope)
-    if isinstance(body, Admission):
-        _check_address(body, founding)
-    if isinstance(body, Removal):
-        _check_grounds(body)
-    return Entry(record=record, kind=kind, signer=signer, body=body, raw=raw)
+    return envelope, Entry(record=record, kind=kind, signer=signers[0], body=body, raw=raw)
 
 
 def record_id(raw: bytes, envelope: Envelope | None = None) -> RecordHash:
