@@ -65,6 +65,10 @@ class Paths:
     def pending_join(self, mesh: MeshId) -> Path:
         return self.pending_joins / mesh
 
+    def pending_etcd_key(self, mesh: MeshId) -> Path:
+        """The key of the certificate request that a join carries."""
+        return self.pending_join(mesh) / "etcd.key"
+
     @property
     def nonces(self) -> Path:
         return self.mesh / "nonces"

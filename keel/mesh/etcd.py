@@ -89,10 +89,15 @@ def _hint(host: Host, node: Node) -> EtcdHint:
 
 
 def enrolment(host: Host, spec: Spec, mesh: MeshId, identity: store.Identity) -> bytes | None:
-    """What a join request carries for the holder: only a capable node's (E1)."""
+    """What a join request carries for the holder: only a capable node's (E1). Its key waits with
+    the joiner's other keys until the join is granted."""
     if selfrecord.own_capability(host, spec) is not Capability.ETCD:
         return None
-    return etcdmember.enrolment(host, mesh, identity.signing)
+    if store.load(host) is None:
+        key = etcdstore.make_key(host, host.paths.pending_etcd_key(mesh))
+    else:
+        _, key = etcdstore.request_key(host)
+    return etcdmember.enrolment(host, mesh, identity.signing, key)
 
 
 def after_join(

@@ -71,10 +71,9 @@ EnableSpec = Callable[[Host], None]
 """Sets overlays.etcd to enabled in the operator's spec, comments kept."""
 
 
-def enrolment(host: Host, mesh: MeshId, pair: SigningPair) -> bytes:
-    """This node's request for an intermediate, by its own key; the same CSR key every time until
-    it was granted."""
-    _, key = etcdstore.request_key(host)
+def enrolment(host: Host, mesh: MeshId, pair: SigningPair, key: Secret) -> bytes:
+    """This node's request for an intermediate for `key`, signed by its own; the same key every
+    time until it was granted."""
     address = address_of(mesh, pair.public)
     body = Enrolment(
         mesh=mesh,

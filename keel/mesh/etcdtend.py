@@ -119,7 +119,7 @@ def _credentials(host: Host, node: Node) -> Duty:
     if member is None:
         return _wait(name, "a grant", "the holder", "no holder of the etcd root is known here yet")
     request = Enroll(
-        enrolment=etcdmember.enrolment(host, node.mesh, node.identity.signing),
+        enrolment=_enrolment(host, node),
         admissions=members.chain(node.roster, node.key),
     )
     try:
@@ -137,11 +137,16 @@ def _credentials(host: Host, node: Node) -> Duty:
     return Duty(name=name, result=Result.DONE, text=f"{member.display} granted the intermediate")
 
 
+def _enrolment(host: Host, node: Node) -> bytes:
+    _, key = etcdstore.request_key(host)
+    return etcdmember.enrolment(host, node.mesh, node.identity.signing, key)
+
+
 def grant_oneself(host: Host, node: Node) -> None:
     """The holder's own grant, by the same way as everybody's."""
     with store.locked(host, "the mesh"):
         admitted = {member.key: member.address for member in node.view.members}
-        request = etcdmember.enrolment(host, node.mesh, node.identity.signing)
+        request = _enrolment(host, node)
         granted = etcdissue.grant(host, node, request, admitted=admitted)
         etcdmember.take_grant(host, node, granted, pinned=frozenset(), trusted=True)
 

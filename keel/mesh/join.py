@@ -69,11 +69,14 @@ def join(host: Host, spec: Spec, token: Token, *, ask_etcd: AskEtcd, discard: bo
     with store.locked(host, "the mesh"):
         before = store.load(host)
         _refuse_other_mesh(host, before, token, discard=discard)
+    admitted = None
     if before is not None:
+        _raise(host, spec, before)
         known = _already_member(host, before, token)
         if known is not None:
             return Done(value=known)
-    admitted = _granted(host, token.mesh, token.invite)
+    else:
+        admitted = _granted(host, token.mesh, token.invite)
     if admitted is None:
         admitted = _first_contact(host, spec, token, before, ask_etcd)
     _become_member(host, spec, token.mesh, token.inviter, admitted)
@@ -145,8 +148,11 @@ def _refuse_other_mesh(host: Host, node: Node | None, token: Token, *, discard: 
 
 def _already_member(host: Host, node: Node, token: Token) -> Joined | None:
     """The finished join of a node whose inviter knows it; None when the token has to be redeemed
-    (again): refused as unknown, or only silence."""
-    if load_pending(host, node.mesh) is not None:
+    (again): refused as unknown, or only silence, or another invite than the one that is pending."""
+    pending = load_pending(host, node.mesh)
+    if pending is not None and pending.invite != token.invite:
+        return None
+    if pending is not None:
         try:
             return confirm(host, deadline=Deadline.after(host.clock, TRY_SECONDS))
         except PeerError:
@@ -313,11 +319,18 @@ def _become_member(
         if node.view.by_key(identity.signing.public) is None:
             raise PeerError("the inviter", "not-admitted", "its answer does not admit this node")
         store.save_identity(host, identity)
+        store.keep_etcd_key(host, mesh)
         store.save_trust(host, trust)
         store.save_roster(host, held)
         node = selfrecord.refresh(host, spec, node)
         store.save_genesis(host, held.founding.raw)
         _drop_first_contact(host, spec)
+    _raise(host, spec, node)
+
+
+def _raise(host: Host, spec: Spec, node: Node) -> None:
+    """The machine as the state says, which an interrupted join may not have come to."""
+    with store.locked(host, "the mesh"):
         up.bring_up(host, spec, node, store.load_invites(host))
     up.start_units(host)
 

@@ -132,6 +132,15 @@ def save_identity(host: Host, identity: Identity) -> None:
     host.files.write(host.paths.wireguard_key, _key_text(identity.wireguard.private))
 
 
+def keep_etcd_key(host: Host, mesh: MeshId) -> None:
+    """So does the key of its certificate request, if it made one."""
+    raw = host.files.read(host.paths.pending_etcd_key(mesh))
+    if raw is not None:
+        host.files.make_dir(host.paths.etcd)
+        host.files.make_dir(host.paths.intermediate(1))
+        host.files.create(host.paths.intermediate(1) / "key.pem", raw)
+
+
 def save_roster(host: Host, held: Roster) -> None:
     """Make the directory hold exactly these records: new ones first, then the replaced go (S4)."""
     host.files.make_dir(host.paths.roster)

@@ -134,11 +134,11 @@ class FakeEtcd:
             return None
         if not self.guards.get(node.name, lambda: True)():
             self.log.append(f"{node.name}: the guard refused")
-            return self._again(node)
+            return self.start_again(node)
         env = _environment(node)
         process = self._resume(node, env) if self._saved(node) else self._begin(node, env)
         if process is None:
-            return self._again(node)
+            return self.start_again(node)
         if process.member not in process.cluster.members:
             self.log.append(f"{node.name}: removed from the cluster, ends with status 0")
             return None
@@ -150,7 +150,9 @@ class FakeEtcd:
         self.processes.pop(node.name, None)
         self.settle()
 
-    def _again(self, node: FakeNode) -> bool:
+    def start_again(self, node: FakeNode) -> bool:
+        """Restart=on-failure."""
+
         def retry() -> None:
             if node.alive and node.units.unit(UNIT).failed:
                 node.units.unit(UNIT).failed = False
@@ -410,13 +412,17 @@ class FakeGateway:
                 if self._world.net.connected(self._caller, self._address):
                     return process
                 break
-        self._fail(UNAVAILABLE, f"no etcd answers at {self._address}", timeout_seconds)
+        here = self._address == LOCALHOST or self._world.net.connected(self._caller, self._address)
+        self._fail(
+            UNAVAILABLE, f"no etcd answers at {self._address}", 0 if here else timeout_seconds
+        )
         raise AssertionError
 
     def _serving(self, timeout_seconds: float) -> Process:
+        """Until its first leader nothing listens at the client port: refused at once."""
         process = self._reached(timeout_seconds)
         if not process.published:
-            self._fail(UNAVAILABLE, f"no etcd answers at {self._address}", timeout_seconds)
+            self._fail(UNAVAILABLE, f"no etcd answers at {self._address}", 0)
         return process
 
     def _led(self, timeout_seconds: float) -> Process:

@@ -84,6 +84,9 @@ class FakeUnits:
     def unit(self, name: str) -> FakeUnit:
         return self.units.setdefault(name, FakeUnit())
 
+    def enabled(self) -> set[str]:
+        return {name for name, unit in self.units.items() if unit.enabled and not unit.masked}
+
     def state(self, unit: str) -> UnitState:
         found = self.units.get(unit, FakeUnit())
         return UnitState(

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import IPv6Address
 from pathlib import Path
 
-from keel.errors import KeelError
-from keel.mesh import admit, create, etcd, etcdtend, join, receive, store, sync, up
+from keel.errors import EtcdError, KeelError
+from keel.mesh import (
+    admit,
+    create,
+    etcd,
+    etcdstart,
+    etcdstore,
+    etcdtend,
+    join,
+    leave,
+    receive,
+    roster,
+    store,
+    sync,
+    trustflow,
+    up,
+)
 from keel.mesh.admit import MadeInvite
+from keel.mesh.etcdstate import Stage
 from keel.mesh.join import Joined
+from keel.mesh.leave import Left
 from keel.mesh.store import Node
 from keel.mesh.token import Token, parse_token
 from keel.ports import Host
 from keel.spec.model import Overlay, Spec
 from keel.spec.parse import parse_spec, set_etcd_overlay
+from tests.fakes.effects import Crash
+from tests.fakes.etcd import UNIT as ETCD_UNIT
 from tests.fakes.etcd import FakeEtcd
 from tests.fakes.host import FakeNode
 from tests.fakes.net import FakeNet
@@ -29,6 +50,31 @@ overlays: {{etcd: disabled}}
 """
 
 
+@functools.cache
+def _parse(raw: bytes, path: Path) -> Spec:
+    """Reading YAML is slow, and the same every time."""
+    return parse_spec(raw, file=path)
+
+
+@dataclass(frozen=True)
+class Asks:
+    """keel.mesh.etcdstart.Questions on the fake overlay; no peer remembers a `lived` here."""
+
+    host: Host
+
+    def leaders(self, members: Sequence[IPv6Address]) -> tuple[IPv6Address, ...]:
+        return tuple(one for one in members if self._saw_leader(one))
+
+    def highest_lived(self) -> int | None:
+        return None
+
+    def _saw_leader(self, address: IPv6Address) -> bool:
+        try:
+            return self.host.etcd_at(address).had_leader(timeout_seconds=6.0)
+        except EtcdError:
+            return False
+
+
 class World:
     """A net, its etcds, and the operator's commands on each node by the node's name."""
 
@@ -37,11 +83,17 @@ class World:
         self.etcd = FakeEtcd(self.net)
         self.kicks: list[Callable[[], object]] = []
         """What non-blocking starts of sync and tend will do, once `settle` lets them."""
+        self.tokens: dict[str, Token] = {}
+        """What operators carry to the nodes named here."""
+        self.refused: list[tuple[str, KeelError]] = []
+        """What guards and boots said no to, by node."""
 
     def node(
         self, name: str, *, mode: str = "cloud_advanced", behind_nat: bool = False
     ) -> FakeNode:
         """A machine with the packages installed and its spec written."""
+        if name in self.net.nodes:
+            return self.net.nodes[name]
         node = self.net.node(name, behind_nat=behind_nat)
         node.paths.spec.parent.mkdir(parents=True, exist_ok=True)
         node.paths.spec.write_text(SPEC.format(mode=mode, name=name))
@@ -50,6 +102,7 @@ class World:
         node.units.on_start[up.TEND_UNIT] = lambda: self._kick(node, self._quiet_tend)
         if mode == "cloud_advanced":
             self.etcd.install(node)
+            self.etcd.guards[name] = lambda: self._guard(node)
         return node
 
     # the operator's commands
@@ -83,10 +136,75 @@ class World:
     def sync(self, name: str) -> object:
         return sync.sync(self.host(name), self.spec(name))
 
+    def trust(self, name: str, whom: str) -> None:
+        trustflow.add_root(self.host(name), self.spec(name), whom)
+
+    def leave(self, name: str) -> Left:
+        return leave.leave(self.host(name), self.spec(name)).value
+
     def tend(self, name: str) -> tuple[etcdtend.Duty, ...]:
         return etcdtend.tend(self.host(name), lambda: self.spec(name), self.enable_spec)
 
     # the world
+
+    def boot(self, name: str) -> None:
+        """The machine starts again: what is enabled runs, and the timers' first pass is due."""
+        node = self.net.nodes[name]
+        node.power_on()
+        enabled = node.units.enabled()
+        if up.MESH_UNIT in enabled:
+            try:
+                self.up(name)
+            except KeelError as error:
+                self.refused.append((name, error))
+        if ETCD_UNIT in enabled:
+            node.units.start_without_effect(ETCD_UNIT)
+        for timer, run in ((up.SYNC_TIMER, self._quiet_sync), (up.TEND_TIMER, self._quiet_tend)):
+            if timer in enabled:
+                self._kick(node, run)
+
+    def up(self, name: str) -> None:
+        """`keel mesh up`."""
+        host = self.host(name)
+        with store.locked(host, "the mesh"):
+            up.bring_up(host, self.spec(name), store.require(host), store.load_invites(host))
+
+    def timers(self, *names: str, seconds: float = 60.0) -> None:
+        """One pass of both timers on these nodes (all when none is named), then time passes."""
+        for name in names or self.net.nodes:
+            node = self.net.nodes[name]
+            self._run(node, self._quiet_sync)
+            self._run(node, self._quiet_tend)
+        self.settle()
+        self.net.clock.sleep(seconds)
+
+    def rest(self, *names: str, rounds: int = 10) -> None:
+        """Timers run until these capable nodes serve one cluster and hold one roster."""
+        for _ in range(rounds):
+            if self.formed(names) and self.agree(names):
+                return
+            self.timers(*names, seconds=7.0)
+
+    def formed(self, names: Iterable[str]) -> bool:
+        return all(
+            etcdstore.load_cluster(self.host(name)).stage is Stage.FORMED for name in names
+        ) and all(
+            name in self.etcd.processes and self.etcd.led(self.etcd.processes[name])
+            for name in names
+        )
+
+    def agree(self, names: Iterable[str]) -> bool:
+        """Whether these nodes are in a mesh and hold the same records."""
+        found = [store.load(self.host(name)) for name in names]
+        return None not in found and len({roster.digest(n.roster) for n in found if n}) == 1
+
+    def peers(self, name: str) -> set[IPv6Address]:
+        """Whom the node's interface lets in."""
+        return {
+            peer.wanted.allowed
+            for device in self.net.nodes[name].wireguard.devices.values()
+            for peer in device.peers.values()
+        }
 
     def settle(self) -> None:
         """Let every kicked sync and tend run, and what they kick in turn."""
@@ -103,7 +221,7 @@ class World:
 
     def spec(self, name: str) -> Spec:
         path = self.net.nodes[name].paths.spec
-        return parse_spec(path.read_bytes(), file=path)
+        return _parse(path.read_bytes(), path)
 
     def loaded(self, name: str) -> Node:
         return store.require(self.host(name))
@@ -119,16 +237,43 @@ class World:
         return receive.receive(node.host, self.spec(node.name), etcd.doors(), path, source, body)
 
     def _kick(self, node: FakeNode, run: Callable[[FakeNode], object]) -> None:
-        self.kicks.append(lambda: run(node))
+        self.kicks.append(lambda: self._run(node, run))
 
-    def _quiet_sync(self, node: FakeNode) -> None:
-        if node.alive and store.load(node.host) is not None:
-            sync.sync(node.host, self.spec(node.name))
-
-    def _quiet_tend(self, node: FakeNode) -> None:
-        if not node.alive:
+    def _run(self, node: FakeNode, run: Callable[[FakeNode], object]) -> None:
+        """A unit's process; it may die where a test wants it."""
+        if not node.alive or node.effects.dead:
             return
         try:
-            self.tend(node.name)
-        except KeelError:
+            run(node)
+        except Crash:
             return
+
+    def _quiet_sync(self, node: FakeNode) -> None:
+        try:
+            if store.load(node.host) is not None:
+                sync.sync(node.host, self.spec(node.name))
+        except KeelError as error:
+            self.refused.append((node.name, error))
+
+    def _quiet_tend(self, node: FakeNode) -> None:
+        try:
+            if store.load(node.host) is not None:
+                self.tend(node.name)
+        except KeelError as error:
+            self.refused.append((node.name, error))
+
+    def _guard(self, node: FakeNode) -> bool:
+        """ExecStartPre. systemd may run it while keel's own process is dead; it dies with it."""
+        if node.effects.dead:
+            return False
+        try:
+            etcdstart.guard(node.host, Asks(node.host), invocation="1", boot="1")
+        except KeelError as error:
+            self.refused.append((node.name, error))
+            return False
+        except Crash:
+            node.units.unit(ETCD_UNIT).active = False
+            node.units.unit(ETCD_UNIT).failed = True
+            self.etcd.start_again(node)
+            raise
+        return True
