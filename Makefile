@@ -23,7 +23,11 @@ venv: $(VENV)/done ## the pinned Python environment of developers, cached outsid
 
 .PHONY: test
 test: venv ## the fast tests (under 60 s): unit, flow, lint of docs
-	$(PY) -m pytest -n 2 -m "not fuzz" tests
+	$(PY) -m pytest -n 2 -m "not fuzz and not long" tests
+
+.PHONY: kill
+kill: venv ## every point of every kill test, of which make test runs a few
+	$(PY) -m pytest -n 2 -m long -rA tests/flow | grep -v "^PASSED"
 
 .PHONY: fuzz
 fuzz: venv ## ten thousand generated messages to every door of the channel

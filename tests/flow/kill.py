@@ -1,0 +1,147 @@
+"""Kill tests: one arrangement, then a process of its own for every point at which a node may die.
+
+A `Story` is arranged once. For each point of its clean run the test process is forked, the fork
+lets the victim die exactly there, brings it back, lets operators and timers go on, and looks at the
+end; the disks are put back before the next. So every point starts from the same bytes, keys and
+clocks. A point that was not hit is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TypeVar
+
+from keel.errors import KeelError
+from tests.fakes import CrashPoint, Effects, FakeNode, crash_points
+from tests.fakes.effects import Crash
+from tests.flow.world import World
+
+T = TypeVar("T")
+
+
+class Revival(Enum):
+    """How the victim comes back."""
+
+    PROCESS = "a new process"
+    """kill -9 of keel alone: interface, units and /run are as they were."""
+    POWER = "a power cycle"
+
+
+@dataclass(frozen=True)
+class Story:
+    """`act` is what the victim dies in; `finish` is the same command again and what timers do;
+    `holds` demands the end, which is the same as without a death."""
+
+    arrange: Callable[[Path], World]
+    act: Callable[[World], object]
+    finish: Callable[[World], object]
+    holds: Callable[[World], object]
+    victim: str
+    at_least: int
+    """How many points there are at the least: the test cannot shrink unnoticed."""
+
+
+def kill_everywhere(story: Story, scratch: Path, revival: Revival, *, sample: int | None) -> None:
+    """Let the victim die at every point, or at about so many, evenly spread. AssertionError with
+    every point that did not come to the same end."""
+    world = story.arrange(scratch / "disks")
+    shutil.copytree(scratch / "disks", scratch / "pristine", symlinks=True)
+    points = _forked(lambda: list(crash_points(_clean(story, world))))
+    assert len(points) >= story.at_least, f"{len(points)} points, {story.at_least} were expected"
+    failures = []
+    chosen = distinct(points)
+    if sample is not None:
+        chosen = chosen[:: len(chosen) // sample]
+    for point in chosen:
+        shutil.rmtree(scratch / "disks")
+        shutil.copytree(scratch / "pristine", scratch / "disks", symlinks=True)
+        failures += _forked(lambda at=point: _die_and_go_on(story, world, at, revival))
+    print(f"{story.victim}: {len(chosen)} of {len(points)} points, {revival.value}")
+    assert not failures, f"{len(failures)} of {len(chosen)}:\n" + "\n".join(failures)
+
+
+def distinct(points: list[CrashPoint]) -> list[CrashPoint]:
+    """Without those at which the world is as it was one point before: what came in between was a
+    lock, which dies with its process, or an fsync, which only a power cut without it would show
+    (tests/flow/test_cut.py does that)."""
+    before = [None, *points]
+    return [
+        point
+        for point, last in zip(points, before, strict=False)
+        if last is None or not last.text.startswith(("lock ", "disk sync_"))
+    ]
+
+
+def _clean(story: Story, world: World) -> Effects:
+    victim = world.net.nodes[story.victim]
+    victim.new_life()
+    story.act(world)
+    effects = Effects(done=list(victim.effects.done))
+    story.finish(world)
+    story.holds(world)
+    return effects
+
+
+def _die_and_go_on(story: Story, world: World, point: CrashPoint, revival: Revival) -> list[str]:
+    victim = world.net.nodes[story.victim]
+    victim.new_life()
+    victim.effects.crash_at = point.number
+    try:
+        tolerate(lambda: story.act(world))
+        if victim.effects.crashed_before != point.text:
+            return [f"{point}: not hit, but {victim.effects.crashed_before}"]
+        _revive(world, victim, revival)
+        story.finish(world)
+        story.holds(world)
+    except (Exception, Crash):
+        return [f"{point}:\n{traceback.format_exc(limit=-6)}"]
+    return []
+
+
+def _revive(world: World, victim: FakeNode, revival: Revival) -> None:
+    match revival:
+        case Revival.PROCESS:
+            victim.new_life()
+        case Revival.POWER:
+            world.boot(victim.name)
+
+
+def tolerate(run: Callable[[], object]) -> KeelError | None:
+    """Run a command that may meet a dead node, or be the one who dies."""
+    try:
+        run()
+    except KeelError as error:
+        return error
+    except Crash:
+        return None
+    return None
+
+
+def _forked(run: Callable[[], T]) -> T:
+    """What `run` returns, in a process of its own: no object of this one changes."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        status = 1
+        try:
+            answer = pickle.dumps(run())
+            status = 0
+        except BaseException:  # noqa: BLE001  # the one way out of a fork is its exit status
+            answer = traceback.format_exc().encode()
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(answer)
+        os._exit(status)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        answer = pipe.read()
+    _, status = os.waitpid(child, 0)
+    assert status == 0, answer.decode()
+    return pickle.loads(answer)

@@ -1,0 +1,253 @@
+"""Killed at every effect of every flow, and run again: always the same end (Q3, M2, E8, E10)."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from ipaddress import IPv6Address
+from pathlib import Path
+
+import pytest
+
+from keel.mesh import roster, store, up
+from keel.mesh.identity import address_of
+from keel.mesh.invite import Phase
+from keel.mesh.keys import signing_pair
+from keel.mesh.records import Admission
+from keel.types import Secret
+from tests.flow.kill import Revival, Story, kill_everywhere, tolerate
+from tests.flow.world import World
+
+# --- arrangements
+
+
+def one_node(scratch: Path) -> World:
+    world = World(scratch)
+    world.node("a")
+    return world
+
+
+def a_founder(scratch: Path) -> World:
+    world = one_node(scratch)
+    world.create("a")
+    return world
+
+
+def one_invited(scratch: Path) -> World:
+    world = a_founder(scratch)
+    world.node("b")
+    world.tokens["b"] = world.invite("a")
+    return world
+
+
+def two_members(scratch: Path) -> World:
+    world = one_invited(scratch)
+    world.join("b", world.tokens["b"])
+    world.settle()
+    world.timers()
+    return world
+
+
+def a_third_invited(scratch: Path) -> World:
+    world = two_members(scratch)
+    world.node("c")
+    world.tokens["c"] = world.invite("a")
+    return world
+
+
+def three_without_etcd(scratch: Path) -> World:
+    world = World(scratch)
+    for name in "abc":
+        world.node(name, mode="cloud")
+    world.create("a")
+    for name in "bc":
+        world.tokens[name] = world.invite("a")
+        world.join(name, world.tokens[name])
+        world.settle()
+    world.timers()
+    return world
+
+
+def one_has_news(scratch: Path) -> World:
+    """b was away while c joined and a's trust changed: its next sync has much to take and give."""
+    world = World(scratch)
+    for name in "abc":
+        world.node(name, mode="cloud")
+    world.create("a")
+    world.join("b", world.invite("a"))
+    world.settle()
+    world.net.partition("b", "ac")
+    world.join("c", world.invite("a"))
+    world.trust("b", "a")
+    world.settle()
+    world.net.heal()
+    world.kicks.clear()
+    return world
+
+
+# --- what is done, and done again
+
+
+def create(world: World) -> None:
+    world.create("a")
+
+
+def create_again(world: World) -> None:
+    create(world)
+    invite_again(world)
+
+
+def invite(world: World) -> None:
+    world.tokens["b"] = world.invite("a")
+
+
+def invite_again(world: World) -> None:
+    """The operator types the command again, and the token it prints is good."""
+    invite(world)
+    world.node("b")
+    world.join("b", world.tokens["b"])
+    world.settle()
+    world.timers()
+
+
+def join(name: str) -> Callable[[World], None]:
+    def act(world: World) -> None:
+        world.join(name, world.tokens[name])
+        world.settle()
+
+    return act
+
+
+def join_again(name: str, others: str) -> Callable[[World], None]:
+    """The same command with the same token, the same keys and so the same address."""
+
+    def act(world: World) -> None:
+        began_with = _address_begun(world, name)
+        world.join(name, world.tokens[name])
+        if began_with is not None:
+            assert world.loaded(name).address == began_with
+        world.settle()
+        world.timers(*others, name)
+
+    return act
+
+
+def birth(world: World) -> None:
+    tolerate(lambda: world.join("c", world.tokens["c"]))
+    world.settle()
+    world.rest("a", "b", "c", rounds=4)
+
+
+def birth_again(world: World) -> None:
+    join_again("c", "ab")(world)
+    world.rest("a", "b", "c", rounds=12)
+
+
+def sync(world: World) -> None:
+    world.sync("b")
+
+
+def sync_again(world: World) -> None:
+    world.sync("b")
+    world.timers()
+
+
+def leave(world: World) -> None:
+    world.leave("b")
+
+
+def leave_again(world: World) -> None:
+    """Typed again, unless it was done: then the node says that it is in no mesh."""
+    if store.load(world.host("b")) is not None:
+        world.leave("b")
+    world.timers("a", "c")
+
+
+def _address_begun(world: World, name: str) -> IPv6Address | None:
+    """The address that follows from the keys that the node holds already."""
+    host, mesh = world.host(name), world.tokens[name].mesh
+    for place in (host.paths.pending_join(mesh), host.paths.mesh):
+        raw = host.files.read(place / "signing.key")
+        if raw is not None:
+            seed = Secret(base64.b64decode(raw))
+            return address_of(mesh, signing_pair(seed).public)
+    return None
+
+
+# --- the ends
+
+
+def members_are(*names: str) -> Callable[[World], None]:
+    """One mesh of exactly these, the same everywhere; each invite went to one, each key was
+    admitted once, and everybody lets everybody in."""
+
+    def holds(world: World) -> None:
+        nodes = {name: world.loaded(name) for name in names}
+        for node in nodes.values():
+            assert sorted(one.display for one in node.view.members) == sorted(names)
+        assert len({roster.digest(node.roster) for node in nodes.values()}) == 1
+        admitted = [
+            entry.body.ed25519
+            for entry in nodes[names[0]].roster.entries.values()
+            if isinstance(entry.body, Admission)
+        ]
+        assert len(admitted) == len(set(admitted))
+        for name in names:
+            assert up.MESH_UNIT in world.net.nodes[name].units.enabled()
+            assert {n.address for o, n in nodes.items() if o != name} <= world.peers(name)
+        spent = {i.invite: i for n in names for i in store.load_invites(world.host(n))}
+        for name, token in world.tokens.items():
+            if name in names:
+                assert spent[token.invite].phase is Phase.SPENT
+                assert spent[token.invite].claim.ed25519 == nodes[name].key
+
+    return holds
+
+
+def one_cluster(world: World) -> None:
+    members_are("a", "b", "c")(world)
+    (cluster,) = world.etcd.births()
+    assert {member.name for member in cluster.voters()} == {
+        f"keel-{world.loaded(name).address.packed.hex()}" for name in "abc"
+    }
+    assert world.formed("abc")
+
+
+def b_is_gone(world: World) -> None:
+    assert store.load(world.host("b")) is None
+    assert world.net.nodes["b"].wireguard.devices == {}
+    for name in "ac":
+        node = world.loaded(name)
+        assert sorted(one.display for one in node.view.members) == ["a", "c"]
+        assert world.peers(name) <= {world.loaded(other).address for other in "ac"} | {
+            one.address for one in store.load_invites(world.host(name))
+        }
+    assert world.agree("ac")
+
+
+STORIES = {
+    "create": Story(one_node, create, create_again, members_are("a", "b"), "a", 100),
+    "invite": Story(a_founder, invite, invite_again, members_are("a", "b"), "a", 10),
+    "join, the joiner": Story(
+        one_invited, join("b"), join_again("b", "a"), members_are("a", "b"), "b", 150
+    ),
+    "join, the inviter": Story(
+        one_invited, join("b"), join_again("b", "a"), members_are("a", "b"), "a", 65
+    ),
+    "sync": Story(one_has_news, sync, sync_again, members_are("a", "b", "c"), "b", 18),
+    "leave": Story(three_without_etcd, leave, leave_again, b_is_gone, "b", 28),
+    "birth, the joiner": Story(a_third_invited, birth, birth_again, one_cluster, "c", 330),
+    "birth, the holder": Story(a_third_invited, birth, birth_again, one_cluster, "a", 250),
+    "birth, the other": Story(a_third_invited, birth, birth_again, one_cluster, "b", 250),
+}
+
+
+@pytest.mark.parametrize(
+    "sample", [pytest.param(4, id="some"), pytest.param(None, id="all", marks=pytest.mark.long)]
+)
+@pytest.mark.parametrize("revival", list(Revival), ids=lambda it: it.name.lower())
+@pytest.mark.parametrize("story", STORIES)
+def test_killed_anywhere_it_comes_to_the_same_end(
+    tmp_path: Path, story: str, revival: Revival, sample: int | None
+) -> None:
+    kill_everywhere(STORIES[story], tmp_path, revival, sample=sample)
