@@ -75,7 +75,7 @@ class Files(Protocol):
         """Add one line (without its newline) durably; a torn last line of a crash is cut first."""
 
     def make_dir(self, path: Path, *, mode: int = 0o700, owner: str | None = None) -> None:
-        """With parents; an existing directory gets this mode and owner."""
+        """With parents of the same mode; a directory that is there gets this mode and owner."""
 
     def names(self, path: Path) -> tuple[str, ...]:
         """Sorted names in a directory, without keel's own temporary files; () when absent."""

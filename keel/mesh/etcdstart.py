@@ -95,7 +95,7 @@ def guard(host: Host, questions: Questions, *, invocation: str, boot: str) -> Al
         boot=boot,
         time=host.clock.now(),
     )
-    host.files.make_dir(host.paths.run, mode=0o755)
+    host.files.make_dir(host.paths.run)
     host.files.write(host.paths.etcd_loaded, codec.dumps(loaded))
     return allowed
 

@@ -196,7 +196,7 @@ def _lived(host: Host, spec: Spec) -> Duty:
         selfrecord.refresh(host, spec, store.require(host), lived=after.counter)
         host.files.make_dir(host.paths.run, mode=0o755)
         stamp = f"{host.clock.monotonic():.0f}".encode()
-        host.files.write(host.paths.lived_counted, stamp, mode=0o644)
+        host.files.write(host.paths.lived_counted, stamp)
     return Duty(name=name, result=Result.NOTHING, text=f"counted {after.counter}")
 
 

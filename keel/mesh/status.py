@@ -90,8 +90,8 @@ def sample(
     samples = liveness.take(
         _load_samples(host), device, now=host.clock.monotonic(), answered=answered
     )
-    host.files.make_dir(host.paths.run, mode=0o755)
-    host.files.write(path, codec.dumps(samples), mode=0o644)
+    host.files.make_dir(host.paths.run)
+    host.files.write(path, codec.dumps(samples))
     return samples
 
 

@@ -22,9 +22,6 @@ from pathlib import Path
 from keel.errors import DiskTrouble, Internal, StateCorrupt
 from keel.system.disk import NO_FOLLOW, Disk, DiskOps
 
-PARENT_MODE = 0o755
-"""Of directories that are made only to hold the one that was asked for, as `mkdir -p` does."""
-
 _TEMPORARY = re.compile(r"\..+\.(\d+)-\d+\.keel-tmp")
 _serial = itertools.count(1)
 
@@ -95,7 +92,7 @@ class DurableFiles:
     def make_dir(self, path: Path, *, mode: int = 0o700, owner: str | None = None) -> None:
         with _trouble(path):
             for missing in _missing(path):
-                self._disk.mkdir(missing, mode=mode if missing == path else PARENT_MODE)
+                self._disk.mkdir(missing, mode=mode)
                 self._disk.sync_dir(missing.parent)
             if owner is not None or stat.S_IMODE(path.lstat().st_mode) != mode:
                 self._disk.set_access(path, mode=mode, owner=owner)

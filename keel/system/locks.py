@@ -53,7 +53,7 @@ class Flocks:
 
 def _open(path: Path) -> int:
     try:
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o600)
     except OSError as error:
         raise DiskTrouble(path, error.errno or 0) from error

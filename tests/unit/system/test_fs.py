@@ -116,7 +116,8 @@ def test_a_line_to_append_holds_no_line_break(tmp_path: Path, files: DurableFile
 
 def test_make_dir_makes_parents_and_mends_the_mode(tmp_path: Path, files: DurableFiles) -> None:
     files.make_dir(tmp_path / "a/b/c")
-    assert (tmp_path / "a/b/c").stat().st_mode & 0o777 == 0o700
+    for made in ("a", "a/b", "a/b/c"):
+        assert (tmp_path / made).stat().st_mode & 0o777 == 0o700
     files.make_dir(tmp_path / "a/b/c", mode=0o750)
     assert (tmp_path / "a/b/c").stat().st_mode & 0o777 == 0o750
 
