@@ -20,6 +20,7 @@ from netns import anchor
 from netns.process import run
 from netns.topology import Mode, Name, Node, spec
 
+WAITS_FOR_OTHERS = "etcd.service"
 ENVIRONMENT = (
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME=/root",
@@ -167,12 +168,18 @@ class Machine:
         return within(self.anchor_pid, ["ip", "netns", "exec", self.name, *argv])
 
     def booted(self) -> bool:
-        """Whether systemd has started everything, or failed to."""
+        """Whether systemd has started everything, or failed to, but for what may wait for other
+        appliances: an etcd waits for its quorum.
+        """
         try:
             command = self.command(["systemctl", "is-system-running"])
         except NotRunning:
             return False
-        return run(command, timeout=20).stdout.strip() in ("running", "degraded")
+        verdict = run(command, timeout=20).stdout.strip()
+        if verdict == "starting":
+            jobs = self.command(["systemctl", "list-jobs", "--no-legend", "--plain"])
+            return only_waits(run(jobs, timeout=20).stdout)
+        return verdict in ("running", "degraded")
 
     def failed_units(self) -> list[str]:
         """The units that failed."""
@@ -181,6 +188,12 @@ class Machine:
 
     def _within(self, *argv: str) -> None:
         subprocess.run(within(self.anchor_pid, argv), check=True, stdin=subprocess.DEVNULL)
+
+
+def only_waits(jobs: str) -> bool:
+    """Whether what `systemctl list-jobs` shows at work is only what may take for ever."""
+    rows = [line.split() for line in jobs.splitlines()]
+    return {unit for _, unit, _, state in rows if state == "running"} == {WAITS_FOR_OTHERS}
 
 
 def within(anchor_pid: int, argv: Sequence[str]) -> list[str]:

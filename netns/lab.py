@@ -142,16 +142,16 @@ class Lab:
             start_new_session=True,
         )
 
-    def start(self, name: Name) -> None:
-        """Switch an appliance on, with the disk it had, and wait until it has booted."""
+    def start(self, *which: Name) -> None:
+        """Switch appliances on, with the disks they had, and wait until they have booted."""
         with state.locked(self.instance):
-            if self.machine(name).leader() is None:
-                self._power_on([name])
+            self._power_on([name for name in which if self.machine(name).leader() is None])
 
-    def kill(self, name: Name) -> None:
-        """Cut an appliance's power; its disk stays as it was at that moment."""
+    def kill(self, *which: Name) -> None:
+        """Cut appliances' power; their disks stay as they were at that moment."""
         with state.locked(self.instance):
-            self._power_off(self.machine(name))
+            for name in which:
+                self._power_off(self.machine(name))
 
     def reboot(self, name: Name) -> None:
         """Shut an appliance down in order and boot it again."""
