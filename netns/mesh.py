@@ -4,11 +4,16 @@ status --json`.
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import json
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from netns import clock as shift
 from netns.image import say
 from netns.lab import Lab
 from netns.topology import Mode, Name
@@ -16,6 +21,8 @@ from netns.topology import Mode, Name
 JOIN_SECONDS = 180
 WHOLE_SECONDS = 180
 BIRTH_SECONDS = 180
+JOIN = ["keel", "mesh", "join", "--token-file", "-"]
+STATE = "var/lib/keel/mesh"
 
 Status = dict[str, Any]
 
@@ -36,8 +43,65 @@ def invite(lab: Lab, name: Name) -> str:
 
 def join(lab: Lab, name: Name, token: str) -> None:
     """Join with a token, which goes in by stdin."""
-    argv = ["keel", "mesh", "join", "--token-file", "/dev/stdin"]
-    lab.exec(name, argv, input=f"{token}\n", timeout=JOIN_SECONDS)
+    lab.exec(name, JOIN, input=f"{token}\n", timeout=JOIN_SECONDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What a command came to, with the JSON document that it printed; empty when it was killed."""
+
+    exit: int
+    document: dict[str, Any]
+    seconds: float
+
+    @property
+    def rule(self) -> str:
+        """Why it was refused."""
+        return str(self.document.get("rule", ""))
+
+    def __str__(self) -> str:
+        said = self.document.get("summary") or self.document.get("address") or "nothing said"
+        return f"exit {self.exit}, {self.rule or 'no refusal'}: {said} ({self.seconds:.0f} s)"
+
+
+def try_join(lab: Lab, name: Name, token: str, *, clock: str = "") -> Tried:
+    """`keel mesh join`, whatever comes of it; `clock` shifts the command's clock."""
+    argv = [*JOIN, "--json"]
+    begun = time.monotonic()
+    done = lab.exec(
+        name,
+        shift.shifted(argv, clock) if clock else argv,
+        input=f"{token}\n",
+        timeout=JOIN_SECONDS,
+        check=False,
+    )
+    document = json.loads(done.stdout) if done.stdout else {}
+    return Tried(exit=done.returncode, document=document, seconds=time.monotonic() - begun)
+
+
+def invite_of(token: str) -> str:
+    """The id of a token's invite: it stands behind the version and the mesh's id."""
+    text = token.partition(".")[2]
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))[17:33].hex()
+
+
+def invites(lab: Lab, name: Name) -> list[dict[str, str]]:
+    """What `keel mesh invite --list` knows, in no order."""
+    argv = ["keel", "mesh", "invite", "--list", "--json"]
+    found: list[dict[str, str]] = json.loads(lab.exec(name, argv).stdout)["invites"]
+    return found
+
+
+def record(lab: Lab, name: Name, pattern: str) -> dict[str, Any]:
+    """The JSON file of keel's mesh state that matches, read from outside: also of an appliance that
+    is off. Empty when there is none.
+    """
+    directory = lab.machine(name).disk / "root" / STATE
+    for path in sorted(directory.glob(pattern)):
+        with contextlib.suppress(FileNotFoundError):
+            found: dict[str, Any] = json.loads(path.read_text())
+            return found
+    return {}
 
 
 def status(lab: Lab, name: Name) -> Status:
