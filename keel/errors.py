@@ -42,7 +42,7 @@ class KeelError(Exception):
         return self.code
 
     def remedy(self) -> str:
-        return "run `keel mesh doctor`"
+        return "look at `keel mesh status`"
 
     def __str__(self) -> str:
         return f"{self.summary()} ({self.code})"
@@ -257,8 +257,8 @@ class StateCorrupt(KeelError):
 
     def remedy(self) -> str:
         return (
-            f"put {self.path} back from a backup; if there is none, `keel mesh leave` on this node"
-            " and join it again with a new invite"
+            f"put {self.path} back from a backup; if there is none, move /var/lib/keel/mesh and"
+            " /var/lib/keel/etcd away and `keel mesh join` again with a new invite"
         )
 
 

@@ -180,7 +180,8 @@ def make_removal(
             "removal-needs-votes",
             f"{name} is removed for all only by itself, its admitter, a member that it and you"
             " made each other's trust roots, or by votes of more than half",
-            f"`keel mesh remove {name}` on its admitter; here it is blocked for this node only",
+            "`keel mesh leave` on that node itself, or cancel its invite where it was made:"
+            " `keel mesh invite --cancel ID`",
         )
     mutual = right is Right.MUTUAL_ROOTS
     body = Removal(

@@ -282,7 +282,7 @@ def check_revocation(raw: bytes, context: RevocationContext) -> Revocation:
         raise Refused(
             "revocation-not-yours",
             "only the node itself, its admitter or a trust root of the holder may ask for this",
-            "run `keel mesh remove` on the node that admitted it, or on the holder",
+            "ask the operator of the node that admitted it, or of the holder",
         )
     granted = granted_to(context.ledger, revocation.address, subject)
     if not granted:  # 5
@@ -368,7 +368,7 @@ def _check_stage(record: ClusterRecord, context: RecordContext) -> None:
         raise Refused(
             "record-window",
             "a change to the network waits here for its confirmation",
-            "`keel network confirm` or `keel network undo` here; the timer goes on then",
+            "nothing: the change is confirmed or undone by itself; the timer goes on then",
         )
 
 

@@ -23,6 +23,7 @@ from keel.mesh.etcdchain import check_credential
 from keel.mesh.etcdcrl import read_crl
 from keel.mesh.etcdmsg import ClusterRecord, RecordState
 from keel.mesh.etcdpki import parse_credential
+from keel.mesh.etcdplan import DATA_LOST
 from keel.mesh.etcdprofile import Kind
 from keel.mesh.etcdstate import Cluster, Marker, Stage, marker_for, matches
 from keel.mesh.etcdtrust import fingerprints, parse_bundle
@@ -30,7 +31,10 @@ from keel.ports import DataState
 from keel.types import Fingerprint, Secret
 
 APPLY = "run `keel spec apply`; etcd is started again by itself"
-REPLACE = "run `keel mesh etcd recover --replace`: it brings this member back with new data"
+RESTORED = (
+    "put the newest disk back and `keel mesh etcd tend`; if there is none, keep this member off:"
+    " the others serve while most of them run"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +112,7 @@ def judge_start(view: StartView, now: datetime) -> Allowed:
         raise Refused(
             "start-restored",
             "peers remember a later state of this disk: it was restored or copied",
-            REPLACE,
+            RESTORED,
         )
     if view.data is DataState.PRESENT:
         return _over_data(view, loaded)
@@ -120,7 +124,7 @@ def _over_data(view: StartView, loaded: frozenset[Fingerprint]) -> Allowed:
         raise Refused(
             "start-data-unmarked",
             "there is etcd data here that keel did not begin",
-            "move /var/lib/keel-etcd/data away; then `keel mesh etcd recover --replace`",
+            "move /var/lib/keel-etcd/data away, then `keel mesh etcd tend`",
         )
     if not matches(view.marker, view.cluster):
         raise Refused(
@@ -140,7 +144,9 @@ def _over_data(view: StartView, loaded: frozenset[Fingerprint]) -> Allowed:
 def _over_nothing(view: StartView, loaded: frozenset[Fingerprint]) -> Allowed:
     record = view.record
     if view.cluster.stage is Stage.FORMED:
-        raise Refused("start-data-missing", "the cluster was formed, and its data is gone", REPLACE)
+        raise Refused(
+            "start-data-missing", "the cluster was formed, and its data is gone", DATA_LOST
+        )
     if record is None:
         raise Refused(
             "start-no-record",

@@ -19,6 +19,12 @@ from keel.outcome import Plan, Step, Waiting
 from keel.ports import DataState, StrayMember
 from keel.types import EtcdClusterId
 
+DATA_LOST = (
+    "if /var/lib/keel-etcd was moved, move it back, then `keel mesh etcd tend`; if it is lost, keep"
+    " this member off: the others serve while most of them run"
+)
+"""What is left to do about a member whose data is gone: an empty one must never take its place."""
+
 
 class Action(StrEnum):
     """The steps of a member's Plan; each is idempotent. A step that has to come before another
@@ -130,7 +136,7 @@ def _own_ground(view: MemberView) -> list[Step]:
         raise Refused(
             "etcd-data-missing",
             "the cluster was formed, and this member's data is gone",
-            "run `keel mesh etcd recover --replace`: it brings this member back with new data",
+            DATA_LOST,
         )
     if view.stray is StrayMember.FOREIGN:
         raise Refused(
@@ -171,7 +177,7 @@ def _waits(view: MemberView, now: datetime) -> Waiting | None:
         (not view.has_grant, "the holder", "it has not granted this node's certificate yet"),
         (not view.capable, "the package keel-overlay-etcd", "etcd is not installed here"),
         (not view.confirmed, "the inviter", "it has not answered the confirmation yet"),
-        (view.window_open, "`keel network confirm`", "a change to the network waits"),
+        (view.window_open, "the change to the network", "it is not confirmed yet"),
         (view.clock_off, "the clock", "it differs from most members'"),
         (view.record is None, "the holder", "there is no cluster record of this formation"),
     )

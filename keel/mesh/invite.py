@@ -182,7 +182,7 @@ def cancel_invite(invite: InviteState, now: datetime) -> InviteState:
         raise Refused(
             "invite-closed",
             f"invite {invite.invite} is not open any more",
-            "look at `keel mesh invite --list`; to remove a member use `keel mesh remove NAME`",
+            "look at `keel mesh invite --list`; a member goes by `keel mesh leave` on itself",
         )
     return dataclasses.replace(invite, phase=Phase.CANCELLED, closed=now)
 

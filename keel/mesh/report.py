@@ -173,7 +173,7 @@ def _mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
     if seen.pending is not None:
         found.append(warn("join-unconfirmed", subject=seen.pending))
     if seen.window_open:
-        found.append(warn("window-open", detail="see `keel network confirm`"))
+        found.append(warn("window-open", detail="most members have to answer first"))
     return found
 
 

@@ -74,7 +74,7 @@ KINDS: Mapping[str, Kind] = {
     "window-open": Kind(
         severity=Severity.WARNING,
         text="a change to the network waits for its confirmation: {detail}",
-        remedy="`keel network confirm`, or wait: it is undone by itself",
+        remedy="wait: without a confirmation it is undone by itself; then `keel mesh status`",
     ),
     "interface-missing": Kind(
         severity=Severity.CRITICAL,

@@ -115,7 +115,7 @@ def test_the_steps_that_are_left(view: MemberView, expected: list[str]) -> None:
         ({"has_grant": False}, "the holder"),
         ({"capable": False}, "the package keel-overlay-etcd"),
         ({"confirmed": False}, "the inviter"),
-        ({"window_open": True}, "`keel network confirm`"),
+        ({"window_open": True}, "the change to the network"),
         ({"clock_off": True}, "the clock"),
         ({"record": None}, "the holder"),
     ],
