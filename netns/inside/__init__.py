@@ -1,0 +1,1 @@
+"""Programs that run in an appliance, by its own Python; they are sent there by stdin."""

@@ -1,0 +1,113 @@
+"""The third join gives birth to one cluster over the bad link; what then listens, who owns what."""
+
+import re
+from functools import partial
+
+from netns import mesh, registry
+from netns.lab import Lab
+from netns.scenario import Report
+from netns.topology import Name, names
+
+NAME = "etcd_birth"
+ROWS = ("E1", "E2", "E3", "E4", "E7", "E8", "E9", "E17", "E21", "E22")
+LINK = "125ms,12.5ms,1%"
+
+EVERYONE = names(3)
+A, B, C = EVERYONE
+COMMENT = "# ours: ask the network team before changing the port"
+WIREGUARD = ("udp", "51820")
+SSH = ("tcp", "22")
+KEEL_UNITS = (
+    "keel-mesh.service",
+    "keel-channel.service",
+    "keel-mesh-sync.service",
+    "keel-mesh-etcd.service",
+    "keel-mesh-etcd-fast.service",
+    "keel-wireguard@keel0.service",
+)
+LAID = {"crl.der", "etcd.env", "member.pem", "trust.pem"}
+
+
+def run(lab: Lab, report: Report) -> None:
+    for name in EVERYONE:
+        lab.exec(name, ["sed", "-i", f"1i {COMMENT}", "/etc/keel/spec.yaml"])
+    birth(lab, report)
+    for name in EVERYONE:
+        listeners(lab, report, name)
+        modes(lab, report, name)
+        exposure(lab, report, name)
+        spec = lab.exec(name, ["cat", "/etc/keel/spec.yaml"]).stdout
+        kept = spec.startswith(COMMENT) and "  etcd: enabled\n" in spec
+        report.expect(kept, f"{name}: overlays.etcd is enabled and the comment is kept")
+
+
+def birth(lab: Lab, report: Report) -> None:
+    mesh.create(lab, A)
+    mesh.join(lab, B, mesh.invite(lab, A))
+    before = mesh.status(lab, B)["etcd"]["phase"]
+    report.expect(before != "voter", f"two members and no cluster: b is {before}")
+    mesh.join(lab, C, mesh.invite(lab, A))
+    report.note("the third has joined")
+    took = registry.wait_for_write(lab, C, "first", "by c", registry.BIRTH_SECONDS)
+    report.note(f"first write committed {took:.1f} s after the join command ended")
+    registry.wait_for_voters(lab, EVERYONE)
+    found = registry.judge_one_cluster(lab, report, EVERYONE, "birth")
+    for name in EVERYONE:
+        lab.wait(partial(computes, lab, name, found.identity), 60, f"{name} to say so")
+    report.expect(True, f"the ID that keel computed is etcd's: {found.identity}")
+    roles = {m["role"] for m in mesh.status(lab, A)["etcd"]["members"]}
+    report.expect(roles == {"voter"}, "status --json lists three voters")
+
+
+def computes(lab: Lab, name: Name, identity: str) -> bool:
+    return bool(mesh.status(lab, name)["etcd"]["cluster_id"] == identity)
+
+
+def listeners(lab: Lab, report: Report, name: Name) -> None:
+    own = mesh.status(lab, name)["self"]["address"]
+    sockets = []
+    for line in lab.exec(name, ["ss", "-Htulnp"]).stdout.splitlines():
+        kind, _, _, _, local, _, users = line.split(maxsplit=6)
+        address, _, port = local.rpartition(":")
+        process = re.search(r'\(\("([^"]+)"', users)
+        sockets.append((kind, address.strip("[]"), port, process[1] if process else "?"))
+    etcd = {(address, port) for _, address, port, process in sockets if process == "etcd"}
+    wanted = {(own, "2379"), ("::1", "2379"), (own, "2380"), ("::1", "2381")}
+    report.expect(etcd == wanted, f"{name}: etcd listens on its /128 and ::1 and nowhere else")
+    other = {
+        (kind, address, port)
+        for kind, address, port, process in sockets
+        if process != "etcd" and (kind, port) not in (WIREGUARD, SSH)
+    }
+    report.expect(
+        other == {("tcp", own, "4780")}, f"{name}: besides WireGuard only the channel, on its /128"
+    )
+
+
+def modes(lab: Lab, report: Report, name: Name) -> None:
+    argv = ["find", "/var/lib/keel", "/etc/etcd/keel", "/var/lib/keel-etcd"]
+    wrong = []
+    for line in lab.exec(name, [*argv, "-printf", "%y %m %u %p\n"]).stdout.splitlines():
+        kind, mode, owner, path = line.split(maxsplit=3)
+        etcds = path.startswith(("/etc/etcd/keel", "/var/lib/keel-etcd"))
+        if path == "/var/lib/keel-etcd/marker.json":
+            etcds = False
+        private = "700" if kind == "d" else "600"
+        if (mode, owner) != (private, "etcd" if etcds else "root"):
+            wrong.append(line)
+    report.expect(not wrong, f"{name}: modes and owners{': ' if wrong else ''}{wrong or ''}")
+    laid = set(lab.exec(name, ["ls", "-A", "/etc/etcd/keel"]).stdout.split())
+    report.expect(laid == LAID, f"{name}: under /etc/etcd/keel stand {', '.join(sorted(laid))}")
+
+
+def exposure(lab: Lab, report: Report, name: Name) -> None:
+    etcd = sum_of(lab, name, "etcd.service")
+    report.expect(etcd <= 2.0, f"{name}: exposure of etcd.service: {etcd}")
+    worst = max((sum_of(lab, name, unit), unit) for unit in KEEL_UNITS)
+    report.expect(worst[0] <= 3.0, f"{name}: exposure of keel's units at most {worst}")
+
+
+def sum_of(lab: Lab, name: Name, unit: str) -> float:
+    text = lab.exec(name, ["systemd-analyze", "security", "--no-pager", unit]).stdout
+    found = re.search(r"Overall exposure level for .*: ([\d.]+)", text)
+    return float(found[1]) if found else 10.0
