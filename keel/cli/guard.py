@@ -15,7 +15,8 @@ from keel.cli import render
 from keel.cli.compose import compose
 from keel.errors import Exit, KeelError
 from keel.mesh.etcdclient import those_with_leader
-from keel.mesh.etcdstart import guard, highest_lived
+from keel.mesh.etcdmsg import ClusterRecord
+from keel.mesh.etcdstart import awaits, guard, highest_lived
 from keel.paths import Paths
 from keel.ports import Host
 
@@ -31,6 +32,11 @@ class Peers:
 
     def leaders(self, members: Sequence[IPv6Address]) -> tuple[IPv6Address, ...]:
         return those_with_leader(self.host.etcd_at, members, timeout_seconds=LEADER_SECONDS)
+
+    def awaits(
+        self, leaders: Sequence[IPv6Address], record: ClusterRecord, me: IPv6Address
+    ) -> bool:
+        return awaits(self.host.etcd_at, leaders, record, me)
 
     def highest_lived(self) -> int | None:
         return highest_lived(self.host)

@@ -15,7 +15,7 @@ again and asks again, from any interrupted state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from ipaddress import IPv6Address
@@ -201,6 +201,14 @@ def confirm(book: HolderBook, joiner: SigningKey) -> HolderBook:
             for one in book.formations
         ),
     )
+
+
+def confirm_live(book: HolderBook, live: Iterable[SigningKey]) -> HolderBook:
+    """The book after a holder died between a joiner's confirmation and its note: who is in the
+    roster has confirmed."""
+    for key in live:
+        book = confirm(book, key)
+    return book
 
 
 def cancel(book: HolderBook, joiner: SigningKey) -> HolderBook:

@@ -114,7 +114,7 @@ def begin(host: Host, node: Node) -> bytes | None:
     """The record of a formation that was confirmed since the last pass, taken by the holder itself;
     asks nobody, so that its own etcd is started first."""
     with store.locked(host, "the mesh"):
-        book = etcdstore.load_book(host)
+        book = _note_confirmed(host, node)
         formation = _confirmed(book)
         held = etcdmember.current_record(host)
         if formation is None or (held is not None and held.formation == formation.formation):
@@ -136,6 +136,7 @@ def holder_duty(host: Host, node: Node) -> Seen:
     waiting: tuple[Waiting, ...] = ()
     with store.locked(host, "the mesh"):
         node = store.require(host)
+        _note_confirmed(host, node)
         view = birth_view(host, node, answers)
         book = _note_leader(host, view.book)
         decided = birth.plan_birth(view, host.clock.now())
@@ -247,6 +248,15 @@ def _sign_again(host: Host, node: Node, book: HolderBook, formation: Formation) 
     etcdstore.save_book(host, book)
     state = RecordState.EXISTING if book.formed == formation.formation else RecordState.NEW
     return etcdissue.sign_record(host, node, formation, epoch=book.epoch, state=state)
+
+
+def _note_confirmed(host: Host, node: Node) -> HolderBook:
+    """The roster says who confirmed, also when this node died before `joined` did."""
+    book = etcdstore.load_book(host)
+    confirmed = birth.confirm_live(book, [member.key for member in node.view.members])
+    if confirmed != book:
+        etcdstore.save_book(host, confirmed)
+    return confirmed
 
 
 def _note_leader(host: Host, book: HolderBook) -> HolderBook:

@@ -81,6 +81,14 @@ def state_of_env(env: bytes) -> RecordState | None:
     return None
 
 
+def with_state(env: bytes, state: RecordState) -> bytes:
+    """The same etcd.env with another initial cluster state."""
+    lines = env.decode().splitlines(keepends=True)
+    return "".join(
+        f"{_STATE}={state}\n" if line.startswith(f"{_STATE}=") else line for line in lines
+    ).encode()
+
+
 def address_of_env(env: bytes) -> IPv6Address | None:
     """Whose etcd.env it is; None when it does not say."""
     for line in env.decode(errors="replace").splitlines():

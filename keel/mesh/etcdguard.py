@@ -3,7 +3,9 @@
 Pure: what the machine and the peers say comes in as a view; Allowed comes out, or Refused by a
 rule of its own with its remedy. keel.mesh.etcdstart observes and writes.
 (G1) keel never starts etcd over data that is not its own (E16).
-(G2) `new` only over absent or empty data and while no member ever saw a leader.
+(G2) `new` only over absent or empty data and while no member ever saw a leader. When one did, and
+     the running cluster itself lists this member as one that never started, it starts `existing`:
+     that can join the cluster and can't give birth to another.
 (G3) Over an empty or missing directory never once the cluster was formed: two of three wiped and
      started again would be a healthy empty cluster.
 (G4) The marker is durable before the first start.
@@ -20,6 +22,7 @@ from cryptography import x509
 
 from keel.errors import PkiRejected, Refused
 from keel.mesh.etcdchain import check_credential
+from keel.mesh.etcdconf import state_of_env
 from keel.mesh.etcdcrl import read_crl
 from keel.mesh.etcdmsg import ClusterRecord, RecordState
 from keel.mesh.etcdpki import parse_credential
@@ -44,15 +47,21 @@ class Laid:
     trust: bytes | None
     crl: bytes | None
     member: Secret | None
-    state: RecordState | None
+    env: bytes
+
+    @property
+    def state(self) -> RecordState | None:
+        """The initial cluster state that etcd.env asks for."""
+        return state_of_env(self.env)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartView:
     """All that the judgement hangs on. `pinned`: the roots of the state directory's trust.pem;
     `record`: of the cluster's formation. `leaders`: members whose etcd ever saw a leader (asked
-    when asks_for_leaders); `lived_elsewhere`: the highest own `lived` that a peer holds, None when
-    nobody said (asked when asks_for_lived)."""
+    when asks_for_leaders); `awaited`: the cluster that they are in is the record's, has exactly its
+    members, and lists this one as never started (asked when there are leaders); `lived_elsewhere`:
+    the highest own `lived` that a peer holds, None when nobody said (asked when asks_for_lived)."""
 
     address: IPv6Address
     address_present: bool
@@ -63,6 +72,7 @@ class StartView:
     data: DataState
     marker: Marker | None
     leaders: tuple[IPv6Address, ...] = ()
+    awaited: bool = False
     lived: int = 0
     lived_elsewhere: int | None = None
 
@@ -155,20 +165,26 @@ def _over_nothing(view: StartView, loaded: frozenset[Fingerprint]) -> Allowed:
         )
     if view.laid.state is not record.state:
         raise Refused("start-env-stale", "etcd.env is not of the newest cluster record", APPLY)
-    if record.state is RecordState.NEW and view.leaders:
-        raise Refused(
-            "start-cluster-exists",
-            "the cluster was born already, as "
-            + ", ".join(one.compressed for one in view.leaders)
-            + " says",
-            "nothing: the holder's timer signs the record to join it; `keel mesh etcd tend` there",
-        )
+    state = record.state
+    if state is RecordState.NEW and view.leaders:
+        if not view.awaited:
+            raise _born_already(view)
+        state = RecordState.EXISTING
     wanted = marker_for(view.cluster)
     return Allowed(
-        state=record.state,
+        state=state,
         marker=None if matches(view.marker, view.cluster) else wanted,
         loaded=loaded,
-        why="a birth" if record.state is RecordState.NEW else "a new member of the cluster",
+        why="a birth" if state is RecordState.NEW else "a new member of the cluster",
+    )
+
+
+def _born_already(view: StartView) -> Refused:
+    seen = ", ".join(one.compressed for one in view.leaders)
+    return Refused(
+        "start-cluster-exists",
+        f"the cluster was born already, as {seen} says, and does not wait for this member",
+        "nothing: the holder's timer signs the record to join it; `keel mesh etcd tend` there",
     )
 
 

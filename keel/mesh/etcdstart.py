@@ -16,7 +16,7 @@ from typing import Protocol
 from cryptography import x509
 
 from keel import codec
-from keel.errors import BadValue, KeelError, PkiRejected, Refused, StateCorrupt
+from keel.errors import BadValue, EtcdError, KeelError, PkiRejected, Refused, StateCorrupt
 from keel.mesh import store, talk
 from keel.mesh.etcdbirth import ETCD_PATH, PROBE, PROBE_SECONDS
 from keel.mesh.etcdcheck import read_record
@@ -26,7 +26,7 @@ from keel.mesh.etcdconf import (
     MEMBER_FILE,
     TRUST_FILE,
     address_of_env,
-    state_of_env,
+    with_state,
 )
 from keel.mesh.etcdguard import (
     Allowed,
@@ -36,10 +36,11 @@ from keel.mesh.etcdguard import (
     asks_for_lived,
     judge_start,
 )
+from keel.mesh.etcdids import address_of_url
 from keel.mesh.etcdmsg import ClusterRecord, Probe, ProbeAnswer
 from keel.mesh.etcdstate import Cluster, Lived, Marker, read_state
 from keel.mesh.etcdtrust import fingerprints, parse_bundle
-from keel.ports import Deadline, Host
+from keel.ports import DataState, Deadline, EtcdAt, Host
 from keel.types import Fingerprint
 
 ADDRESS_SECONDS = 60.0
@@ -55,6 +56,12 @@ class Questions(Protocol):
 
     def leaders(self, members: Sequence[IPv6Address]) -> tuple[IPv6Address, ...]:
         """Which of these (this node left out) have an etcd that ever saw a leader."""
+
+    def awaits(
+        self, leaders: Sequence[IPv6Address], record: ClusterRecord, me: IPv6Address
+    ) -> bool:
+        """Whether one of these serves the record's cluster, with exactly the record's members, and
+        lists this node as one that never started."""
 
     def highest_lived(self) -> int | None:
         """The highest `lived` of this node that a peer holds, asked for up to 60 s; None when
@@ -81,13 +88,19 @@ def guard(host: Host, questions: Questions, *, invocation: str, boot: str) -> Al
     view = replace(view, address_present=host.overlay.address_usable(view.address))
     if view.record is not None and asks_for_leaders(view):
         others = [one for one in view.record.members if one != view.address]
-        view = replace(view, leaders=questions.leaders(others))
+        leaders = questions.leaders(others)
+        awaited = bool(leaders) and questions.awaits(leaders, view.record, view.address)
+        view = replace(view, leaders=leaders, awaited=awaited)
     if asks_for_lived(view):
         view = replace(view, lived_elsewhere=questions.highest_lived())
     allowed = judge_start(view, host.clock.now())
     if allowed.marker is not None:
         host.files.make_dir(host.paths.etcd_marker.parent, mode=0o700, owner="etcd")
         host.files.write(host.paths.etcd_marker, codec.dumps(allowed.marker))
+    if view.data is not DataState.PRESENT and allowed.state is not view.laid.state:
+        # systemd reads etcd.env after this guard has ended
+        env = with_state(view.laid.env, allowed.state)
+        host.files.write(host.paths.laid / ENV_FILE, env, owner="etcd")
     loaded = Loaded(
         roots=tuple(sorted(allowed.loaded)),
         settings=_settings(host),
@@ -98,6 +111,23 @@ def guard(host: Host, questions: Questions, *, invocation: str, boot: str) -> Al
     host.files.make_dir(host.paths.run)
     host.files.write(host.paths.etcd_loaded, codec.dumps(loaded))
     return allowed
+
+
+def awaits(
+    at: EtcdAt, leaders: Sequence[IPv6Address], record: ClusterRecord, me: IPv6Address
+) -> bool:
+    """Questions.awaits by etcd's own list, asked linearizably of one after another."""
+    for leader in leaders:
+        try:
+            if at(leader).status().cluster_id != record.cluster_id:
+                continue
+            listed = {address_of_url(one.peer_urls[0]): one for one in at(leader).members()}
+        except EtcdError:
+            continue
+        mine = listed.get(me)
+        never_started = mine is not None and not mine.name and not mine.client_urls
+        return never_started and set(listed) == set(record.members)
+    return False
 
 
 def highest_lived(host: Host) -> int | None:
@@ -179,7 +209,7 @@ def _observe(host: Host) -> StartView:
             trust=None if trust is None else trust.reveal(),
             crl=None if crl is None else crl.reveal(),
             member=host.overlay.laid(MEMBER_FILE),
-            state=state_of_env(env.reveal()),
+            env=env.reveal(),
         ),
         data=host.overlay.data_state(),
         marker=read_state(Marker, paths.etcd_marker, files.read(paths.etcd_marker)),

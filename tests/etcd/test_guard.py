@@ -27,7 +27,13 @@ from tests.pki import make as pki
 from tests.pki.make import NOW
 
 ROOT = fingerprint(make.root().certificate)
-LAID = Laid(trust=make.bundle(), crl=make.crl(), member=make.credential("c"), state=RecordState.NEW)
+ENV = {state: f"ETCD_INITIAL_CLUSTER_STATE={state}\n".encode() for state in RecordState}
+LAID = Laid(
+    trust=make.bundle(),
+    crl=make.crl(),
+    member=make.credential("c"),
+    env=ENV[RecordState.NEW],
+)
 BIRTH = StartView(
     address=make.address("c"),
     address_present=True,
@@ -44,7 +50,7 @@ FORMED = replace(RUNNING, cluster=make.cluster(Stage.FORMED))
 LEARNER = replace(
     BIRTH,
     record=make.record(epoch=2, state=RecordState.EXISTING, names="abcd"),
-    laid=replace(LAID, state=RecordState.EXISTING),
+    laid=replace(LAID, env=ENV[RecordState.EXISTING]),
 )
 
 
@@ -57,6 +63,11 @@ LEARNER = replace(
         (replace(BIRTH, marker=Marker(formation=F2, attempt=1)), RecordState.NEW, MINE),
         (LEARNER, RecordState.EXISTING, MINE),
         (replace(LEARNER, leaders=(make.address("a"),)), RecordState.EXISTING, MINE),
+        (
+            replace(BIRTH, leaders=(make.address("a"),), awaited=True),
+            RecordState.EXISTING,
+            MINE,
+        ),
         (RUNNING, RecordState.EXISTING, None),
         (replace(RUNNING, leaders=(make.address("a"),)), RecordState.EXISTING, None),
         (FORMED, RecordState.EXISTING, None),
@@ -66,6 +77,7 @@ LEARNER = replace(
     ids=[
         "a birth", "a birth over an empty directory", "killed after the marker",
         "the marker of data that was moved aside", "a learner", "a learner sees the leader",
+        "the cluster was born and waits for it",
         "a start again before it was formed", "a start again beside a leader", "formed",
         "formed without its record", "lived as long as peers remember",
     ],
@@ -110,8 +122,8 @@ OTHER_ROOT = make.root(generation=2)
         (replace(FORMED, data=DataState.ABSENT), "start-data-missing"),
         (replace(FORMED, data=DataState.EMPTY, marker=None), "start-data-missing"),
         (replace(BIRTH, record=None), "start-no-record"),
-        (laid(state=RecordState.EXISTING), "start-env-stale"),
-        (laid(state=None), "start-env-stale"),
+        (laid(env=ENV[RecordState.EXISTING]), "start-env-stale"),
+        (laid(env=b""), "start-env-stale"),
         (replace(BIRTH, leaders=(make.address("a"),)), "start-cluster-exists"),
     ],
     ids=[

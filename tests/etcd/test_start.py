@@ -8,17 +8,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import IPv6Address, IPv6Network
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from keel import codec
-from keel.errors import Refused, StateCorrupt
+from keel.errors import EtcdError, Refused, StateCorrupt
 from keel.mesh.etcdcert import fingerprint
-from keel.mesh.etcdconf import EtcdSettings, render_env
+from keel.mesh.etcdconf import EtcdSettings, render_env, state_of_env, with_state
 from keel.mesh.etcdguard import Allowed
+from keel.mesh.etcdids import client_url, peer_url
 from keel.mesh.etcdmsg import ClusterRecord, RecordState
-from keel.mesh.etcdstart import ETCD_UNIT, guard, restart_due
+from keel.mesh.etcdstart import ETCD_UNIT, awaits, guard, restart_due
 from keel.mesh.etcdstate import Cluster, Lived, Marker, Stage
+from keel.ports import EtcdApi, EtcdMember, EtcdStatus
 from keel.types import Secret
 from tests.etcd import make
 from tests.etcd.make import F1, F2
@@ -35,11 +38,18 @@ class Answers:
 
     led: tuple[IPv6Address, ...] = ()
     lived: int | None = None
+    waits: bool = False
     asked: list[object] = field(default_factory=list)
 
     def leaders(self, members: Sequence[IPv6Address]) -> tuple[IPv6Address, ...]:
         self.asked.append(tuple(members))
         return self.led
+
+    def awaits(
+        self, leaders: Sequence[IPv6Address], record: ClusterRecord, me: IPv6Address
+    ) -> bool:
+        self.asked.append((tuple(leaders), record.epoch, me))
+        return self.waits
 
     def highest_lived(self) -> int | None:
         self.asked.append("lived")
@@ -152,6 +162,17 @@ def test_a_birth_beside_a_leader_is_refused_and_marks_nothing(node: FakeNode) ->
     assert not node.paths.etcd_loaded.exists()
 
 
+def test_a_birth_beside_a_leader_that_waits_for_it_joins_instead(node: FakeNode) -> None:
+    a, b, c = (make.address(name) for name in "abc")
+    questions = Answers(led=(a,), waits=True)
+    assert run(install(node), questions).state is RecordState.EXISTING
+    assert questions.asked == [(a, b), ((a,), 1, c)]
+    assert marker_of(node) == {"attempt": 1, "formation": F1}
+    env = (node.paths.laid / "etcd.env").read_bytes()
+    assert state_of_env(env) is RecordState.EXISTING
+    assert env == with_state(env, RecordState.NEW).replace(b"STATE=new", b"STATE=existing")
+
+
 def test_a_learner_asks_nobody(node: FakeNode) -> None:
     record = make.record(epoch=2, state=RecordState.EXISTING, names="abcd")
     questions = Answers()
@@ -252,3 +273,75 @@ def test_killed_anywhere_it_comes_to_the_same_end(tmp_path: Path) -> None:
         assert run(node).state is RecordState.NEW
         assert marker_of(node) == {"attempt": 1, "formation": F1}
         assert node.paths.etcd_loaded.read_bytes() == clean.paths.etcd_loaded.read_bytes()
+
+
+@dataclass
+class Listed:
+    """As much of an etcd as awaits() asks of one."""
+
+    cluster_id: int = 0
+    lists: tuple[EtcdMember, ...] = ()
+    broken: bool = False
+
+    def status(self, *, timeout_seconds: float = 20.0) -> EtcdStatus:
+        if self.broken:
+            raise EtcdError(14, "no answer")
+        return EtcdStatus(
+            member_id=1,
+            cluster_id=self.cluster_id,
+            leader=1,
+            raft_term=1,
+            raft_index=1,
+            applied_index=1,
+            learner=False,
+            db_size_bytes=1,
+            version="3.5.16",
+            errors=(),
+        )
+
+    def members(self, *, timeout_seconds: float = 20.0) -> tuple[EtcdMember, ...]:
+        return self.lists
+
+
+def listed(names: str, *, started: str = "") -> tuple[EtcdMember, ...]:
+    return tuple(
+        EtcdMember(
+            id=ord(name),
+            name=f"keel-{name}" if name in started else "",
+            peer_urls=(peer_url(make.address(name)),),
+            client_urls=(client_url(make.address(name)),) if name in started else (),
+            learner=False,
+        )
+        for name in names
+    )
+
+
+OURS = make.formation().cluster_id
+
+
+@pytest.mark.parametrize(
+    ("etcds", "expected"),
+    [
+        ([Listed(OURS, listed("abc", started="ab"))], True),
+        ([Listed(OURS, listed("abc", started="abc"))], False),
+        ([Listed(OURS, listed("ab", started="ab"))], False),
+        ([Listed(OURS, listed("abcd", started="ab"))], False),
+        ([Listed(7, listed("abc", started="ab"))], False),
+        ([Listed(broken=True), Listed(OURS, listed("abc", started="ab"))], True),
+        ([Listed(broken=True)], False),
+        ([], False),
+    ],
+    ids=[
+        "never started", "started once", "removed", "another member more", "another cluster",
+        "the second answers", "nobody answers", "nobody",
+    ],
+)  # fmt: skip
+def test_only_the_record_s_cluster_can_wait_for_a_member(
+    etcds: list[Listed], expected: bool
+) -> None:
+    by_address = {make.address(name): etcd for name, etcd in zip("ab", etcds, strict=False)}
+
+    def at(address: IPv6Address) -> EtcdApi:
+        return cast(EtcdApi, by_address[address])
+
+    assert awaits(at, tuple(by_address), make.record(), make.address("c")) is expected

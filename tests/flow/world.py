@@ -27,6 +27,7 @@ from keel.mesh import (
     up,
 )
 from keel.mesh.admit import MadeInvite
+from keel.mesh.etcdmsg import ClusterRecord
 from keel.mesh.etcdstate import Stage
 from keel.mesh.join import Joined
 from keel.mesh.leave import Left
@@ -64,6 +65,11 @@ class Asks:
 
     def leaders(self, members: Sequence[IPv6Address]) -> tuple[IPv6Address, ...]:
         return tuple(one for one in members if self._saw_leader(one))
+
+    def awaits(
+        self, leaders: Sequence[IPv6Address], record: ClusterRecord, me: IPv6Address
+    ) -> bool:
+        return etcdstart.awaits(self.host.etcd_at, leaders, record, me)
 
     def highest_lived(self) -> int | None:
         return None

@@ -27,6 +27,7 @@ from keel.mesh.birth import (
     SameBirth,
     cancel,
     confirm,
+    confirm_live,
     formation_of,
     next_epoch,
     note_given_up,
@@ -236,6 +237,12 @@ def test_a_late_confirmation_counts_until_another_formation_was_begun() -> None:
     assert confirm(book, C.key).formations[0].confirmed
     late = reserved(view(candidate(B), joiner=D, book=book), formation=F2, now=NOW + RECORD_LIFE)
     assert not confirm(late, C.key).formations[0].confirmed
+
+
+def test_who_is_in_the_roster_has_confirmed() -> None:
+    book = reserved(with_joiner())
+    assert confirm_live(book, [B.key, D.key]) == book
+    assert confirm_live(book, [B.key, C.key]) == confirm(book, C.key)
 
 
 def test_a_cancelled_claim_frees_the_reservation_but_a_confirmed_one_stays() -> None:

@@ -1,0 +1,146 @@
+"""The birth of the registry by whole nodes: late, wiped, powered off, redeemed twice. Judged by the
+etcds and by keys written before, not by keel's own status."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from keel.errors import EtcdError, Refused
+from keel.mesh import birth, etcdstore, store
+from keel.mesh.etcdstate import Stage
+from keel.mesh.token import Token
+from keel.types import LOCALHOST
+from tests.fakes.etcd import UNIT
+from tests.flow.world import World
+
+NAMES = "abc"
+
+
+def two_joined(scratch: Path) -> tuple[World, Token]:
+    """A mesh of two capable nodes, and an invite for the third."""
+    world = World(scratch)
+    for name in NAMES:
+        world.node(name)
+    world.create("a")
+    world.join("b", world.invite("a"))
+    world.settle()
+    world.timers("a", "b")
+    return world, world.invite("a")
+
+
+def born(scratch: Path) -> World:
+    world, token = two_joined(scratch)
+    world.join("c", token)
+    world.rest(*NAMES)
+    assert_one_cluster(world)
+    return world
+
+
+def assert_one_cluster(world: World) -> None:
+    (cluster,) = world.etcd.births()
+    assert len(cluster.voters()) == 3
+    world.host("a").etcd_at(LOCALHOST).put(b"key", b"value")
+    for name in NAMES:
+        assert world.host(name).etcd_at(LOCALHOST).get(b"key") == b"value"
+
+
+def refused_starts(world: World) -> set[tuple[str, str]]:
+    return {(name, error.rule) for name, error in world.refused if isinstance(error, Refused)}
+
+
+def test_the_third_that_is_off_for_hours_joins_the_cluster_that_the_others_formed(
+    tmp_path: Path,
+) -> None:
+    world, token = two_joined(tmp_path)
+    guard = world.etcd.guards["c"]
+    world.etcd.guards["c"] = lambda: False  # the power goes before its etcd is up
+    world.join("c", token)
+    world.net.nodes["c"].power_off()
+    world.rest("a", "b")
+    world.host("a").etcd_at(LOCALHOST).put(b"early", b"kept")
+    world.net.clock.sleep(timedelta(hours=3).total_seconds())
+    world.etcd.guards["c"] = guard
+    world.boot("c")
+    world.rest(*NAMES)
+    assert_one_cluster(world)
+    assert world.host("c").etcd_at(LOCALHOST).get(b"early") == b"kept"
+
+
+def test_one_that_is_slower_than_the_others_joins_without_another_record(tmp_path: Path) -> None:
+    world, token = two_joined(tmp_path)
+    guard = world.etcd.guards["b"]
+    world.etcd.guards["b"] = lambda: False
+    world.join("c", token)
+    world.rest("a", "c", rounds=3)
+    epoch = etcdstore.load_book(world.host("a")).epoch
+    world.etcd.guards["b"] = guard
+    world.net.clock.sleep(30)
+    assert etcdstore.load_book(world.host("a")).epoch == epoch
+    assert "b" in world.etcd.processes
+
+
+@pytest.mark.parametrize("wiped", ["ab", "bc", "ac"])
+def test_two_of_three_wiped_never_serve_an_empty_cluster(tmp_path: Path, wiped: str) -> None:
+    world = born(tmp_path)
+    for name in NAMES:
+        world.net.nodes[name].units.stop(UNIT)
+    for name in wiped:
+        world.net.nodes[name].files.remove(world.net.nodes[name].paths.etcd_data)
+    for name in NAMES:
+        world.net.nodes[name].units.start(UNIT, block=False)
+    world.net.clock.sleep(60)
+    assert len(world.etcd.births()) == 1
+    for name in wiped:
+        assert (name, "start-data-missing") in refused_starts(world)
+        with pytest.raises(EtcdError):
+            world.host(name).etcd_at(LOCALHOST).get(b"key")
+        world.timers(name)
+        (failure,) = etcdstore.load_failures(world.host(name)).entries
+        assert failure.code == "etcd-data-missing"
+        assert "move it back" in failure.remedy
+
+
+def test_all_three_come_back_after_a_power_cut(tmp_path: Path) -> None:
+    world = born(tmp_path)
+    for name in NAMES:
+        world.net.nodes[name].power_off()
+    for name in NAMES:
+        world.boot(name)
+    world.rest(*NAMES)
+    (cluster,) = world.etcd.births()
+    assert cluster.leader
+    assert world.host("c").etcd_at(LOCALHOST).get(b"key") == b"value"
+
+
+def test_two_invites_redeemed_at_one_moment_form_once(tmp_path: Path) -> None:
+    world, first = two_joined(tmp_path)
+    world.node("d")
+    second = world.invite("a")
+    world.join("c", first)
+    world.join("d", second)
+    world.rest(*NAMES)
+    (cluster,) = world.etcd.births()
+    assert len(cluster.voters()) == 3
+    assert etcdstore.load_cluster(world.host("d")).stage is Stage.IDLE
+    assert store.load(world.host("d")) is not None
+    assert [one.over for one in etcdstore.load_book(world.host("a")).formations] == [False]
+
+
+def test_a_holder_that_died_before_its_note_of_the_confirmation_gives_birth_all_the_same(
+    tmp_path: Path,
+) -> None:
+    world, token = two_joined(tmp_path)
+    world.join("c", token)
+    host = world.host("a")
+    book = etcdstore.load_book(host)
+    (formation,) = book.formations
+    unconfirmed = birth.HolderBook(
+        epoch=book.epoch, formations=(replace(formation, confirmed=False),)
+    )
+    etcdstore.save_book(host, unconfirmed)
+    world.rest(*NAMES)
+    assert_one_cluster(world)
