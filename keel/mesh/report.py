@@ -6,6 +6,7 @@ place, for status, `--check` and the metrics alike.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from keel import codec
@@ -49,7 +50,7 @@ def document(
             "mtu": seen.device.mtu if seen.device else None,
             "tcp_bound": seen.tcp_bound,
         },
-        "members": [_member(one, now) for one in seen.members],
+        "members": _by_name(_member(one, now) for one in seen.members),
         "window": None,
         "etcd": _etcd(seen, etcd, able),
         "rotation": None,
@@ -71,6 +72,11 @@ def fault_tolerance(seen: MeshSeen, etcd: EtcdSeen) -> tuple[int, int, int]:
     healthy = [m for m in voters if etcdlook.role_at(etcd, seen.node, m) is Role.VOTER]
     quorum = len(voters) // 2 + 1
     return len(voters), quorum, len(healthy) - quorum
+
+
+def _by_name(rows: Iterable[Document]) -> list[Document]:
+    """In the order in which a person looks for them."""
+    return sorted(rows, key=lambda row: str(row["name"]))
 
 
 def _member(one: MemberSeen, now: datetime) -> Document:
@@ -106,7 +112,7 @@ def _etcd(seen: MeshSeen, etcd: EtcdSeen, able: Capability) -> Document:
         "quorum": quorum if listed else None,
         "fault_tolerance": max(0, tolerance) if listed else None,
         "holder": holder.display if holder else None,
-        "members": [_etcd_member(seen, etcd, member) for member in etcd.members],
+        "members": _by_name(_etcd_member(seen, etcd, member) for member in etcd.members),
         "certificates": [
             {
                 "kind": one.kind,
@@ -198,7 +204,8 @@ def _etcd_warnings(seen: MeshSeen, etcd: EtcdSeen, now: datetime) -> list[Warnin
                     detail=f"{quorum} of {voters} voters are needed and no more are healthy",
                 )
             )
-    found += [warn("etcd-waits", subject=w.what, detail=w.waiting_for) for w in etcd.waiting]
+    if not found:  # a voter that is down says why already
+        found += [warn("etcd-waits", subject=w.what, detail=w.waiting_for) for w in etcd.waiting]
     found += [
         warn("etcd-failed", subject=f.subject, detail=f.text, remedy=f.remedy)
         for f in etcd.failures

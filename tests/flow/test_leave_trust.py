@@ -1,0 +1,115 @@
+"""Leaving a mesh, trusting a member's operator, and what etcdctl is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from keel.errors import Refused
+from keel.mesh import etcdenv, leave, store, trustflow
+from tests.flow.world import World
+
+
+def mesh_of(world: World, names: str, *, mode: str = "cloud") -> None:
+    for name in names:
+        world.node(name, mode=mode)
+    world.create(names[0])
+    for name in names[1:]:
+        world.join(name, world.invite(names[0]))
+        world.settle()
+    for name in names:
+        world.sync(name)
+        world.settle()
+
+
+def peers(world: World, name: str) -> int:
+    device = world.host(name).wireguard.show("keel0")
+    return len([p for p in device.peers if not p.has_preshared]) if device else 0
+
+
+def test_who_leaves_is_gone_from_every_members_interface_and_keeps_its_state(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    mesh_of(world, "abc")
+    assert [peers(world, name) for name in "ab"] == [2, 2]
+    left = leave.leave(world.host("c"), world.spec("c")).value
+    world.settle()
+    assert (set(left.told), left.not_told) == ({"a", "b"}, ())
+    assert [peers(world, name) for name in "ab"] == [1, 1]
+    assert store.load(world.host("c")) is None
+    assert world.host("c").wireguard.show("keel0") is None
+    kept = list(world.host("c").paths.left.glob("*/mesh/signing.key"))
+    assert len(kept) == 1
+
+
+def test_who_was_not_reached_learns_it_from_the_others(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    mesh_of(world, "abc")
+    world.net.cut("b", "c")
+    left = leave.leave(world.host("c"), world.spec("c")).value
+    assert (left.told, left.not_told) == (("a",), ("b",))
+    world.settle()
+    world.sync("b")
+    world.settle()
+    assert peers(world, "b") == 1
+
+
+def test_a_node_that_joins_again_has_new_keys_and_a_new_address(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    mesh_of(world, "ab")
+    before = world.loaded("b").address
+    leave.leave(world.host("b"), world.spec("b"))
+    world.settle()
+    joined = world.join("b", world.invite("a"))
+    assert joined.node.address != before
+
+
+def test_a_member_of_the_cluster_may_not_leave_and_nothing_changes(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    mesh_of(world, "abc", mode="cloud_advanced")
+    for _ in range(4):
+        for name in "abc":
+            world.tend(name)
+        world.settle()
+        world.net.clock.sleep(5)
+    before = world.loaded("c").roster.raws
+    with pytest.raises(Refused) as refused:
+        leave.leave(world.host("c"), world.spec("c"))
+    assert refused.value.rule == "leave-etcd-member"
+    assert world.loaded("c").roster.raws == before
+
+
+def test_trust_in_the_inviter_is_automatic_and_becomes_the_operators_word(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    mesh_of(world, "abc")
+    host, spec = world.host("b"), world.spec("b")
+    assert {row[0]: row[2] for row in trustflow.listing(host)} == {"a": "joined", "c": "none"}
+    assert trustflow.add_root(host, spec, "a").changed == ("member/a trusted",)
+    assert trustflow.add_root(host, spec, "a").changed == ()
+    assert trustflow.add_root(host, spec, "c").changed == ("member/c trusted",)
+    me = world.loaded("b")
+    listed = me.view.by_key(me.key)
+    assert listed is not None
+    assert len(listed.roots) == 2
+    assert trustflow.drop_root(host, spec, "c").changed == ("member/c no longer trusted",)
+    assert {row[0]: row[2] for row in trustflow.listing(host)} == {"a": "operator", "c": "none"}
+    with pytest.raises(Refused) as refused:
+        trustflow.add_root(host, spec, "b")
+    assert refused.value.rule == "trust-self"
+
+
+def test_etcdctl_gets_this_nodes_own_endpoint_and_newest_certificate(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.node("a")
+    world.create("a")
+    host = world.host("a")
+    with pytest.raises(Refused) as refused:
+        etcdenv.environment(host)
+    assert refused.value.rule == "no-certificate"
+    world.tend("a")
+    found = etcdenv.environment(host)
+    assert found["ETCDCTL_ENDPOINTS"] == "https://[::1]:2379"
+    assert found["ETCDCTL_CERT"] == found["ETCDCTL_KEY"] == str(host.paths.client_credential(1))
+    assert Path(found["ETCDCTL_CACERT"]).exists()

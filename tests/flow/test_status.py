@@ -1,0 +1,174 @@
+"""What status says of real states: golden documents and texts of whole nodes (M11, E21)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keel.cli import status as cli
+from keel.mesh import drafts, roster, store, wire
+from tests.flow.world import World
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def formed(world: World) -> None:
+    for name in "abc":
+        world.node(name)
+    world.create("a")
+    for name in "bc":
+        world.join(name, world.invite("a"))
+        world.settle()
+    for _ in range(6):
+        for name in "abc":
+            world.tend(name)
+        world.settle()
+        world.net.clock.sleep(5)
+    for name in "abc":
+        world.sync(name)
+        world.settle()
+
+
+def up(world: World) -> None:
+    formed(world)
+
+
+def alone(world: World) -> None:
+    world.node("a")
+    world.create("a")
+
+
+def without_etcd(world: World) -> None:
+    for name in "ab":
+        world.node(name, mode="cloud")
+    world.create("a")
+    world.join("b", world.invite("a"))
+    world.settle()
+
+
+def suspect(world: World) -> None:
+    without_etcd(world)
+    cli.look(world.host("a"))
+    world.net.cut("a", "b")
+    world.net.clock.sleep(20)
+
+
+def down(world: World) -> None:
+    formed(world)
+    cli.look(world.host("a"))
+    for name in "ab":
+        world.net.cut(name, "c")
+    world.net.clock.sleep(60)
+
+
+def cut_off(world: World) -> None:
+    """Seen from the one that is alone: its etcd has no leader, and it says so."""
+    formed(world)
+    cli.look(world.host("a"))
+    for name in "bc":
+        world.net.cut("a", name)
+    world.net.clock.sleep(60)
+    world.etcd.settle()
+
+
+def clock_off(world: World) -> None:
+    without_etcd(world)
+    world.net.nodes["b"].clock.wrong_by = timedelta(seconds=200)
+
+
+def cloned(world: World) -> None:
+    """A copy of b signed another self record under the same counter."""
+    without_etcd(world)
+    b = world.loaded("b")
+    member = b.view.by_key(b.key)
+    assert member is not None
+    before = store.load(world.host("a"))
+    assert before is not None
+    base = roster.founded(b.roster.founding.raw, b.mesh)
+    admissions = [entry.raw for entry in b.roster.entries.values() if entry.kind == "admission"]
+    other = drafts.make_self(
+        roster.merge(base, admissions).roster,
+        b.identity.signing,
+        wireguard=b.identity.wireguard.public,
+        endpoints=(),
+        capability=member.capability,
+        roots=(),
+        lived=0,
+        now=world.net.clock.now(),
+    )
+    store.merge_into(world.host("a"), before, (wire.encode(other),))
+
+
+def unconfirmed(world: World) -> None:
+    """b was admitted and its confirmation is never answered."""
+    for name in "ab":
+        world.node(name, mode="cloud")
+    world.create("a")
+    token = world.invite("a")
+    world.net.lose("reply", source="b", path="/v1/hello", count=99)
+    with pytest.raises(Exception, match="no answer"):
+        world.join("b", token)
+
+
+def interface_gone(world: World) -> None:
+    without_etcd(world)
+    world.host("a").wireguard.drop_interface("keel0")
+
+
+def window_open(world: World) -> None:
+    without_etcd(world)
+    host = world.host("a")
+    host.files.write(host.paths.window, b"{}")
+
+
+def etcd_down(world: World) -> None:
+    formed(world)
+    world.net.nodes["a"].units.stop("etcd.service")
+
+
+STATES: dict[str, tuple[Callable[[World], None], str]] = {
+    "alone": (alone, "a"),
+    "up": (up, "a"),
+    "without-etcd": (without_etcd, "a"),
+    "suspect": (suspect, "a"),
+    "down": (down, "a"),
+    "cut-off": (cut_off, "a"),
+    "clock-off": (clock_off, "a"),
+    "cloned": (cloned, "a"),
+    "unconfirmed": (unconfirmed, "b"),
+    "interface-gone": (interface_gone, "a"),
+    "window-open": (window_open, "a"),
+    "etcd-down": (etcd_down, "a"),
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_status_says_what_is_so(state: str, tmp_path: Path) -> None:
+    arrange, name = STATES[state]
+    world = World(tmp_path)
+    arrange(world)
+    found: dict[str, Any] = cli.look(world.host(name))
+    # With etcd the roster names the root, whose signature and so whose fingerprint is never twice
+    # the same.
+    found["mesh"]["digest"] = "0" * 32
+    text = json.dumps(found, indent=2, sort_keys=True) + "\n\n" + cli.text(found) + "\n"
+    golden = GOLDEN / f"{state}.txt"
+    if os.environ.get("KEEL_GOLDEN") == "write":
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(text)
+    assert text == golden.read_text()
+
+
+def test_check_is_red_with_any_warning_and_green_without(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    without_etcd(world)
+    assert cli.Status(check=True).run(world.host("a")).exit == 0
+    world.host("a").wireguard.drop_interface("keel0")
+    assert cli.Status(check=True).run(world.host("a")).exit == 1
+    assert cli.Status(check=False).run(world.host("a")).exit == 0
