@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from keel.cli.verb import Group, Options, Verb
 from keel.errors import UsageError
 
 TEXT_WIDTH = 78
+_TOKEN = re.compile(r"keel[0-9]+\.[A-Za-z0-9_-]")
 COLOR_CHOICES = ("auto", "always", "never")
 
 
@@ -20,6 +22,12 @@ class Parser(ArgumentParser):
     """Raises UsageError instead of printing and leaving."""
 
     def error(self, message: str) -> NoReturn:
+        if _TOKEN.search(message):  # not echoed: where this goes may be a log
+            raise UsageError(
+                "a token is never an argument: everyone on this host could read it; leave it out"
+                " and it is asked for",
+                command="keel mesh join",
+            )
         raise UsageError(message, command=self.prog)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from getpass import getpass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from keel.errors import Refused, UsageError
 
@@ -16,14 +17,17 @@ MAX_FILE_BYTES = 64 * 1024
 """Far above a token; a wrong file is not read to its end."""
 
 
-def read(source: str | None) -> Token:
+def read(
+    source: str | None, *, stdin: TextIO | None = None, ask: Callable[[str], str] = getpass
+) -> Token:
     """The token; Refused by the reason, UsageError when there is nothing to read it from."""
     from keel.mesh.token import parse_token
 
+    stdin = stdin or sys.stdin
     if source is None:
-        return _prompted()
+        return _prompted(stdin, ask)
     if source == "-":
-        return parse_token(sys.stdin.read(MAX_FILE_BYTES))
+        return parse_token(stdin.read(MAX_FILE_BYTES))
     try:
         with Path(source).open(encoding="utf-8", errors="replace") as file:
             return parse_token(file.read(MAX_FILE_BYTES))
@@ -31,15 +35,15 @@ def read(source: str | None) -> Token:
         raise UsageError(f"{source}: {error.strerror}", command="keel mesh join") from error
 
 
-def _prompted() -> Token:
+def _prompted(stdin: TextIO, ask: Callable[[str], str]) -> Token:
     """Asks until the lines so far are a token, or one is empty: mail programs break lines."""
     from keel.mesh.token import parse_token
 
-    if not sys.stdin.isatty():
+    if not stdin.isatty():
         raise UsageError("no terminal to ask for the token; use --token-file FILE or -")
     text = ""
     prompt = "token: "
-    while line := getpass(prompt).strip():
+    while line := ask(prompt).strip():
         text += line
         try:
             return parse_token(text)

@@ -8,7 +8,7 @@
     --- file PATH             its exact content afterwards
     --- present PATH, --- absent PATH
 
-The node's root is shown as /. `KEEL_GOLDEN=write pytest tests/cli/test_golden.py` writes what comes
+A word's @ is the node's root, which is shown as /. `KEEL_GOLDEN=write pytest tests/cli/test_golden.py` writes what comes
 out into the scripts, to be read before it is committed.
 """
 
@@ -65,7 +65,7 @@ def steps(parts: list[Part]) -> list[list[Part]]:
 
 def run(node: FakeNode, command: str) -> tuple[str, str, int]:
     out, err = io.StringIO(), io.StringIO()
-    argv = shlex.split(command)
+    argv = [word.replace("@", f"{node.root}/") for word in shlex.split(command)]
     assert argv[0] == "keel"
     status = main(argv[1:], stdout=out, stderr=err, make_host=lambda chosen, stderr: node.host)
     root = f"{node.root}/"

@@ -1,0 +1,86 @@
+"""Where a token may come from."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from keel.cli import tokens
+from keel.cli.invite import parse_life
+from keel.errors import Refused, UsageError
+from keel.mesh.token import Token
+from tests.cli.test_golden import parse
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "invite.txt"
+TOKEN = next(
+    line for part in parse(GOLDEN.read_text())[1] for line in part.body if line.startswith("keel1.")
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_file_may_be_wrapped_and_indented(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text(f"\n  {TOKEN[:60]}\n  {TOKEN[60:]}  \r\n")
+    assert tokens.read(str(path)) == tokens.read(str(path))
+
+
+def test_a_huge_or_binary_file_is_no_token(tmp_path: Path) -> None:
+    path = tmp_path / "disk.img"
+    path.write_bytes(b"\xff\x00" * (1 << 20))
+    with pytest.raises(Refused) as caught:
+        tokens.read(str(path))
+    assert caught.value.rule == "token-prefix"
+
+
+def test_a_file_that_is_missing_is_the_command_lines_fault(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        tokens.read(str(tmp_path / "nowhere"))
+
+
+def test_stdin() -> None:
+    assert tokens.read("-", stdin=io.StringIO(TOKEN)).invite
+
+
+def test_without_a_terminal_nobody_is_asked() -> None:
+    with pytest.raises(UsageError, match="--token-file"):
+        tokens.read(None, stdin=io.StringIO(), ask=lambda prompt: TOKEN)
+
+
+def typed(*lines: str) -> Token:
+    """What these lines at the prompt come to; all of them have to be asked for."""
+    left = list(lines)
+    try:
+        return tokens.read(None, stdin=Terminal(), ask=lambda prompt: left.pop(0))
+    finally:
+        assert not left
+
+
+def test_a_prompt_ends_with_a_whole_token() -> None:
+    assert typed(TOKEN).invite
+
+
+def test_a_prompt_takes_a_wrapped_token() -> None:
+    assert typed(TOKEN[:60], f" {TOKEN[60:]}") == typed(TOKEN)
+
+
+def test_an_empty_line_ends_a_prompt() -> None:
+    with pytest.raises(Refused) as caught:
+        typed(TOKEN[:60], "")
+    assert caught.value.rule == "token-damaged"
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("24h", 86400)])
+def test_a_life(text: str, seconds: int) -> None:
+    assert parse_life(text).total_seconds() == seconds
+
+
+@pytest.mark.parametrize("text", ["", "30", "m", "-5m", "1d", "9999999s", "1.5h"])
+def test_no_life(text: str) -> None:
+    with pytest.raises(ValueError, match="a number and"):
+        parse_life(text)
