@@ -8,8 +8,8 @@
     --- file PATH             its exact content afterwards
     --- present PATH, --- absent PATH
 
-A word's @ is the node's root, which is shown as /. `KEEL_GOLDEN=write pytest tests/cli/test_golden.py` writes what comes
-out into the scripts, to be read before it is committed.
+A word's @ is the node's root, which is shown as /. `KEEL_GOLDEN=write pytest
+tests/cli/test_golden.py` writes what comes out into the scripts, to be read before it is committed.
 """
 
 from __future__ import annotations
