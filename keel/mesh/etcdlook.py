@@ -91,9 +91,10 @@ def look(host: Host, spec: Spec, node: Node, roles: Mapping[SigningKey, Role]) -
     status = _status(host) if cluster.stage is not Stage.IDLE else None
     crl = etcdstore.load_crl(host)
     read = etcdcrl.read_crl(crl, etcdstore.load_roots(host)) if crl else None
-    left = _plan_waits(host, spec, node)
+    phase = _phase(host, spec, node, cluster.stage, status)
+    left = _plan_waits(host, spec, node) or _idle_waits(phase, holder_name(host, node), roles)
     return EtcdSeen(
-        phase=_phase(host, spec, node, cluster.stage, status),
+        phase=phase,
         cluster_id=cluster.cluster_id,
         formation=cluster.formation,
         holder=holder_of(host, node),
@@ -154,6 +155,26 @@ def _plan_waits(host: Host, spec: Spec, node: Node) -> tuple[Waiting, ...]:
     if selfrecord.own_capability(host, spec) is not Capability.ETCD:
         return ()
     return etcdmember.plan(host, spec, node).waiting
+
+
+def holder_name(host: Host, node: Node) -> str:
+    """The holder as this node shows it."""
+    holder = holder_of(host, node)
+    member = node.view.by_key(holder) if holder else None
+    return member.display if member else "a holder of the etcd root"
+
+
+def _idle_waits(phase: Phase, holder: str, roles: Mapping[SigningKey, Role]) -> tuple[Waiting, ...]:
+    """What a capable node that is in no cluster waits for; `roles` are the others'."""
+    if phase is Phase.WAITING:
+        why = "it has not granted this node's certificate yet"
+        return (Waiting(what="a place in the cluster", waiting_for=holder, why=why),)
+    if phase is not Phase.READY:
+        return ()
+    if any(role not in (Role.NONE, Role.STARTING) for role in roles.values()):
+        why = "others formed the cluster; this node is in the queue"
+        return (Waiting(what="a place in the cluster", waiting_for=holder, why=why),)
+    return ()  # too few for a cluster: nobody keeps it waiting
 
 
 def _certificates(host: Host) -> tuple[Certificate, ...]:

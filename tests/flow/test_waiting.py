@@ -1,0 +1,55 @@
+"""A capable node that is in no cluster says what it waits for, and for whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from keel.mesh import etcdlook, status
+from keel.mesh.etcdlook import Phase
+from keel.outcome import Waiting
+from tests.flow.world import World
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> World:
+    world = World(tmp_path)
+    for name in "abcd":
+        world.node(name)
+    world.create("a")
+    world.join("b", world.invite("a"))
+    world.settle()
+    world.tend("a")
+    return world
+
+
+def waits(world: World, name: str) -> tuple[Phase, tuple[Waiting, ...]]:
+    host, spec = world.host(name), world.spec(name)
+    seen = status.look(host, spec)
+    roles = {key: etcdlook.Role(said) for key, said in seen.etcd_roles.items()}
+    found = etcdlook.look(host, spec, seen.node, roles)
+    return found.phase, found.waiting
+
+
+def test_two_are_ready_and_keep_nobody_waiting(pair: World) -> None:
+    for name in "ab":
+        assert waits(pair, name) == (Phase.READY, ())
+
+
+def test_without_a_grant_the_holder_is_named(pair: World) -> None:
+    pair.net.nodes["a"].alive = False
+    pair.join("c", pair.invite("b"))
+    phase, (waiting,) = waits(pair, "c")
+    assert phase is Phase.WAITING
+    assert waiting.waiting_for == "a"
+    assert "granted" in waiting.why
+
+
+def test_who_comes_fourth_is_in_the_queue(pair: World) -> None:
+    for name in "cd":
+        pair.join(name, pair.invite("a"))
+        pair.settle()
+    phase, (waiting,) = waits(pair, "d")
+    assert phase is Phase.READY
+    assert "in the queue" in waiting.why
