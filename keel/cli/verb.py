@@ -11,10 +11,12 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from keel.errors import Exit
-from keel.ports import Host
+
+if TYPE_CHECKING:
+    from keel.ports import Host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
