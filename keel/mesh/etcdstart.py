@@ -125,7 +125,8 @@ def awaits(
         except EtcdError:
             continue
         mine = listed.get(me)
-        never_started = mine is not None and not mine.name and not mine.client_urls
+        # the parties of a birth have their names in the list from the first; only a start adds URLs
+        never_started = mine is not None and not mine.client_urls
         return never_started and set(listed) == set(record.members)
     return False
 

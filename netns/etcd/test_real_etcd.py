@@ -11,15 +11,19 @@ from pathlib import Path
 import pytest
 
 from keel.errors import EtcdError
-from keel.mesh.etcdcert import serial_of
+from keel.mesh.birth import Formation, Party
+from keel.mesh.etcdcert import fingerprint, serial_of
 from keel.mesh.etcdclient import GatewayClient, those_with_leader
 from keel.mesh.etcdconf import EtcdSettings, render_env
 from keel.mesh.etcdcrl import Reason, Revoked
 from keel.mesh.etcdids import birth_id, member_id, member_name, peer_url
-from keel.mesh.etcdmsg import RecordState
+from keel.mesh.etcdmsg import RecordState, new_record
 from keel.mesh.etcdpki import Credential, encode_credential
+from keel.mesh.etcdstart import awaits
 from keel.mesh.etcdwords import Cause, cause_of
+from keel.types import Nonce, SigningKey
 from netns.etcd.cluster import (
+    FORMATION,
     NOW,
     TOKEN,
     Network,
@@ -111,6 +115,50 @@ def test_a_leader_is_remembered_by_one_that_starts_again_alone(born: Network) ->
     until(
         lambda: from_inside(b, lambda: those_with_leader(at, [ABC[0], ABC[2]], timeout_seconds=5))
         == (ABC[0],)
+    )
+
+
+def test_the_late_third_is_awaited_and_joins_the_cluster_as_existing(network: Network) -> None:
+    record = new_record(
+        birth_of_three(),
+        mesh=pki.MESH,
+        epoch=1,
+        nonce=Nonce("ab" * 16),
+        state=RecordState.NEW,
+        members=ABC,
+        root=fingerprint(network.root.certificate),
+        crl_number=1,
+        holder=b"",
+        now=NOW,
+    )
+    for name in "abc":
+        network.member(name)
+    network.members["a"].start("abc")
+    network.members["c"].start("abc")
+    until(lambda: network.client("a").status().leader)
+    network.client("a").put(b"early", b"kept")
+
+    def at(where: IPv6Address) -> GatewayClient:
+        return GatewayClient(where, network.members["b"].files, RealClock())
+
+    def awaited() -> bool:
+        return awaits(at, [ABC[0], ABC[2]], record, ABC[1])
+
+    assert awaited()
+    network.members["b"].start("abc", RecordState.EXISTING)
+    until(lambda: network.client("b").get(b"early") == b"kept")
+    assert network.client("b").status().member_id == member_id(ABC[1], TOKEN)
+    assert not awaited()
+
+
+def birth_of_three() -> Formation:
+    return Formation(
+        formation=FORMATION,
+        nonce=Nonce("ab" * 16),
+        members=tuple(Party(address=each, key=SigningKey("00" * 32)) for each in ABC),
+        cluster_id=birth_id(ABC, TOKEN),
+        reserved=NOW,
+        expires=NOW,
     )
 
 

@@ -190,7 +190,12 @@ class FakeEtcd:
             if old.formed and ids[own] in old.members and self._answers(node, old):
                 cluster = old
         if cluster is None:
-            members = {ids[url]: Member(ids[url], url, caught_up=True) for url in urls}
+            names = dict(
+                each.split("=", 1)[::-1] for each in env["ETCD_INITIAL_CLUSTER"].split(",")
+            )
+            members = {  # a birth's parties are listed with their names before they ever started
+                ids[url]: Member(ids[url], url, name=names[url], caught_up=True) for url in urls
+            }
             cluster = Cluster(number, len(self.clusters) + 1, members)
             self.clusters.append(cluster)
         return self._save(node, env, cluster, ids[own])
@@ -205,7 +210,7 @@ class FakeEtcd:
             if sorted(urls) != sorted(each.peer_url for each in cluster.members.values()):
                 self.log.append(f"{node.name}: member count is unequal")
                 return None
-            if member.name:
+            if member.client_urls:
                 self.log.append(f"{node.name}: panics, its data is gone")
                 return None
             return self._save(node, env, cluster, member.id)
