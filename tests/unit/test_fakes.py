@@ -477,7 +477,9 @@ def test_a_birth_has_the_ids_that_token_and_urls_give(tmp_path: Path) -> None:
     start(world, "b", "new", "abc")
     status = a.etcd_at(LOCALHOST).status()
     assert (status.cluster_id, status.leader in probe.member_ids) == (cluster, True)
-    assert [member.name for member in a.etcd_at(LOCALHOST).members()] == ["keel-a", "keel-b", ""]
+    listed = a.etcd_at(LOCALHOST).members()
+    assert [member.name for member in listed] == ["keel-a", "keel-b", "keel-c"]
+    assert [bool(member.client_urls) for member in listed] == [True, True, False]
 
 
 def test_whether_it_ever_had_a_leader_is_known_after_a_restart_alone(tmp_path: Path) -> None:
