@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 KEEL_CACHE ?= $(HOME)/.cache/keel
-VENV := $(KEEL_CACHE)/venv-$(shell sha256sum pyproject.toml | cut -c1-12)
+VENV := $(KEEL_CACHE)/venv-$(shell sed -n "/^dev = /,/^]/p" pyproject.toml | sha256sum | cut -c1-12)
 PY := $(VENV)/bin/python
 
 -include netns/lab.mk tests/pki/pki.mk
