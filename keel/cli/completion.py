@@ -70,7 +70,8 @@ def fish(tree: Group) -> str:
         condition = (
             f"test (string match -v -- '-*' (commandline -opc) | string join ' ') = '{path}'"
         )
-        lines.append(f'complete -c keel -n "{condition}" -a "{" ".join(following)}"')
+        files = "" if following[0].startswith("-") else " -f"  # where a command is due, no files
+        lines.append(f'complete -c keel{files} -n "{condition}" -a "{" ".join(following)}"')
     return "\n".join(lines) + "\n"
 
 
