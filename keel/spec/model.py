@@ -137,7 +137,8 @@ SETTINGS = (
         path="network.wireguard.interface",
         default=DEFAULT_INTERFACE,
         text="The WireGuard interface, which keel owns. It begins with keel, so that the installed "
-        ".network file keeps systemd-networkd away from it.",
+        ".network file keeps systemd-networkd away from it. Choose it before the node creates or "
+        "joins a mesh.",
     ),
     Setting(
         path="network.wireguard.port",
