@@ -148,7 +148,7 @@ def holder_duty(host: Host, node: Node) -> Seen:
             case _:
                 pass
         formation = _confirmed(book)
-        if formation is None:
+        if formation is None or _all_serve(book, formation, answers):
             return Seen(answers=answers, waiting=waiting)
         record = _record_for(host, node, book, formation)
     return Seen(
@@ -289,6 +289,13 @@ def _record_for(host: Host, node: Node, book: HolderBook, formation: Formation) 
     signed = _sign_again(host, node, book, formation)
     etcdmember.take_record(host, node, signed)
     return signed
+
+
+def _all_serve(book: HolderBook, formation: Formation, answers: Answers) -> bool:
+    """Whether nobody who answers lacks anything: no record is signed for the sake of signing."""
+    parties = {one.key for one in formation.members}
+    lacking = [m for m, one in answers.items() if m.key in parties and not one.sees_leader]
+    return book.formed == formation.formation and not lacking
 
 
 def _tell_parties(
