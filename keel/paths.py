@@ -216,6 +216,11 @@ class Paths:
         return self.run / "liveness.json"
 
     @property
+    def clocks(self) -> Path:
+        """What the members' clocks said at the last sync (keel.mesh.clocks)."""
+        return self.run / "clocks.json"
+
+    @property
     def boot_id(self) -> Path:
         """The kernel's name for this boot."""
         return self.root / "proc/sys/kernel/random/boot_id"

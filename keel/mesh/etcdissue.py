@@ -6,6 +6,7 @@ Rules:
 (H1) The root's key is made once a generation, on this node, and never leaves it.
 (H2) A grant is in the ledger, fsynced, before it leaves; the same request gets the same one again.
 (H3) Whatever is signed passes keel's own profile before it is used.
+(H4) Nothing is signed for the cluster while this node's clock differs from most members'.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from ipaddress import IPv6Address
 
 from keel.errors import Refused
-from keel.mesh import etcdcert, etcdcrl, etcdpki, etcdprofile, etcdstore, records, wire
+from keel.mesh import etcdcert, etcdcrl, etcdpki, etcdprofile, etcdstore, records, talk, wire
 from keel.mesh.birth import Formation
 from keel.mesh.etcdcert import Authority, Generation
 from keel.mesh.etcdcheck import CheckedEnrolment, EnrolmentContext, check_enrolment
@@ -69,6 +70,7 @@ def grant(
     """The grant for an enrolment, new or as it was given before; Refused by etcdcheck's rules.
     Hold the lock."""
     authority = require_authority(host)
+    talk.refuse_wrong_clock(host)
     ledger = etcdstore.load_ledger(host)
     checked = check_enrolment(
         raw,
@@ -101,6 +103,7 @@ def sign_record(
 ) -> bytes:
     """The cluster record of a formation, under an epoch that the book has used for it already."""
     authority = require_authority(host)
+    talk.refuse_wrong_clock(host)
     roots = (authority.certificate,)
     crl = etcdcrl.read_crl(etcdstore.load_crl(host) or b"", roots)
     record = new_record(

@@ -27,6 +27,7 @@ from keel.mesh import (
     etcdstore,
     etcdtrust,
     selfrecord,
+    talk,
     wire,
 )
 from keel.mesh.etcdcheck import (
@@ -171,7 +172,7 @@ def observe(host: Host, spec: Spec, node: Node) -> MemberView:
         capable=selfrecord.own_capability(host, spec) is Capability.ETCD,
         confirmed=not host.files.exists(host.paths.pending_join(node.mesh)),
         window_open=host.files.exists(host.paths.window),
-        clock_off=False,
+        clock_off=talk.clock_is_off(host),
         cluster=cluster,
         record=record,
         has_grant=etcdstore.load_intermediate(host) is not None,

@@ -26,6 +26,10 @@ DATA_LOST = (
 """What is left to do about a member whose data is gone: an empty one must never take its place."""
 
 
+CLOCK = "the clock"
+CLOCK_DIFFERS = "this node's differs from most members' by five minutes or more"
+
+
 class Action(StrEnum):
     """The steps of a member's Plan; each is idempotent. A step that has to come before another
     stands before it, and a Plan is made anew after every step."""
@@ -85,7 +89,11 @@ class MemberView:
 def decide(view: MemberView, now: datetime) -> Plan:
     """The ordered steps to a running member, and what it waits for; Refused by rule."""
     if view.cluster.stage is Stage.IDLE:
-        return Plan(steps=tuple(_ahead(view)) if view.has_grant else ())
+        held_up = view.has_grant and not view.has_leaf and view.clock_off
+        return Plan(
+            steps=tuple(_ahead(view)) if view.has_grant else (),
+            waiting=(_clock("a certificate of its own", now),) if held_up else (),
+        )
     steps = [*_own_ground(view), *_installed(view)]
     waiting = _waits(view, now)
     if waiting is not None and not view.unit.active:
@@ -112,12 +120,17 @@ def _ahead(view: MemberView) -> list[Step]:
     """What a birth would wait for, done before: etcd does not start by it. An etcd that keel did
     not make is left as it is."""
     found: list[Step] = []
-    if not view.has_leaf:
+    if not view.has_leaf and _may_issue(view):
         found.append(_step(Action.ISSUE_LEAF, "a grant came"))
     foreign = view.unit.active or view.stray is StrayMember.FOREIGN
     if not (view.drop_in_current or foreign):
         found.append(_step(Action.WRITE_DROP_IN, "a grant came"))
     return found
+
+
+def _may_issue(view: MemberView) -> bool:
+    """A leaf lives by the clock: none is issued by one that most members contradict."""
+    return view.has_grant and not view.clock_off
 
 
 def _own_ground(view: MemberView) -> list[Step]:
@@ -160,13 +173,14 @@ def _was_ours(marker: Marker | None, cluster: Cluster) -> bool:
 
 def _installed(view: MemberView) -> list[Step]:
     found: list[Step] = []
-    if not view.has_leaf:
+    leaf_comes = not view.has_leaf and _may_issue(view)
+    if leaf_comes:
         found.append(_step(Action.ISSUE_LEAF, "etcd needs a certificate of its own"))
     if not view.spec_enabled:
         found.append(_step(Action.ENABLE_SPEC, "this node is in the cluster"))
     if not view.drop_in_current:
         found.append(_step(Action.WRITE_DROP_IN, "the unit does not run with keel's settings"))
-    if not view.files_current or not view.has_leaf:
+    if leaf_comes or (view.has_leaf and not view.files_current):
         found.append(_step(Action.LAY_FILES, "what is laid differs from what keel knows"))
     return found
 
@@ -178,7 +192,7 @@ def _waits(view: MemberView, now: datetime) -> Waiting | None:
         (not view.capable, "the package keel-overlay-etcd", "etcd is not installed here"),
         (not view.confirmed, "the inviter", "it has not answered the confirmation yet"),
         (view.window_open, "the change to the network", "it is not confirmed yet"),
-        (view.clock_off, "the clock", "it differs from most members'"),
+        (view.clock_off, CLOCK, CLOCK_DIFFERS),
         (view.record is None, "the holder", "there is no cluster record of this formation"),
     )
     return next(
@@ -189,6 +203,10 @@ def _waits(view: MemberView, now: datetime) -> Waiting | None:
         ),
         None,
     )
+
+
+def _clock(what: str, now: datetime) -> Waiting:
+    return Waiting(what=what, waiting_for=CLOCK, why=CLOCK_DIFFERS, since=now)
 
 
 def _quorum(view: MemberView) -> Waiting:

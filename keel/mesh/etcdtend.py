@@ -27,6 +27,7 @@ from keel.mesh.etcddoors import ENROLL
 from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdmember import EnableSpec
 from keel.mesh.etcdmsg import Enroll, EnrollAnswer
+from keel.mesh.etcdplan import CLOCK, CLOCK_DIFFERS
 from keel.mesh.etcdstate import Stage
 from keel.mesh.store import Node
 from keel.mesh.trust import is_root
@@ -155,6 +156,8 @@ def _birth(host: Host, node: Node, own_etcd: Callable[[], Duty]) -> Duty:
     """A formation that was just confirmed begins here and now; the round trips come after it."""
     if etcdstore.load_authority(host) is None:
         return Duty(name="birth", result=Result.NOTHING, text="another node holds the root")
+    if talk.clock_is_off(host):
+        return _wait("birth", "the birth of the cluster", CLOCK, CLOCK_DIFFERS)
     record = etcdbirth.begin(host, node)
     if record is None:
         seen = etcdbirth.holder_duty(host, node)

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from keel import codec
 from keel.errors import BadValue, KeelError
 from keel.mesh import exchange, join, liveness, roster, store, talk
+from keel.mesh.clocks import ahead_by
 from keel.mesh.envelope import Answered
 from keel.mesh.exchange import Hello, HelloAnswer
 from keel.mesh.liveness import Answer, Liveness, Samples
@@ -78,10 +79,10 @@ def look(host: Host, spec: Spec) -> MeshSeen:
 def sample(
     host: Host,
     device: WgDevice | None,
-    answers: Mapping[Member, Answered[HelloAnswer] | KeelError],
+    answers: Mapping[Member, object],
 ) -> Samples:
-    """Take this look's samples and keep them in /run for the next; every sync takes one, too."""
-    path = host.paths.run / "liveness.json"
+    """Take this look's samples and keep them in /run for the next; every sync takes one, too.
+    `answers`: what each member said just now, or the KeelError that came of asking it."""
     answered = [
         member.wireguard
         for member, answer in answers.items()
@@ -91,14 +92,14 @@ def sample(
         _load_samples(host), device, now=host.clock.monotonic(), answered=answered
     )
     host.files.make_dir(host.paths.run)
-    host.files.write(path, codec.dumps(samples))
+    host.files.write(host.paths.liveness, codec.dumps(samples))
     return samples
 
 
 def _load_samples(host: Host) -> Samples:
     """The last look's; none after a boot. They are hints of this boot alone: a file that does not
     parse is as good as none."""
-    raw = host.files.read(host.paths.run / "liveness.json", max_bytes=MAX_SAMPLES_BYTES)
+    raw = host.files.read(host.paths.liveness, max_bytes=MAX_SAMPLES_BYTES)
     try:
         return codec.loads(Samples, raw or b"{}", max_bytes=MAX_SAMPLES_BYTES, strict=False)
     except BadValue:
@@ -133,14 +134,8 @@ def _seen(
         state=liveness.judge(taken, now=now, answer=Answer.GIVEN if given else Answer.MISSING),
         peer=_peer(device, member),
         silent_seconds=liveness.silent_seconds(taken, now=now),
-        clock_offset=clock_offset(answer.time, *window) if isinstance(answer, Answered) else None,
+        clock_offset=ahead_by(answer.time, *window) if isinstance(answer, Answered) else None,
     )
-
-
-def clock_offset(said: datetime, asked: datetime, heard: datetime) -> timedelta:
-    """How far a member's clock is surely from ours: nothing while what it said lies between the
-    question and the answer; positive when it is ahead."""
-    return said - min(max(said, asked), heard)
 
 
 def _peer(device: WgDevice | None, member: Member) -> WgPeerState | None:

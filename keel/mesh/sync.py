@@ -6,11 +6,13 @@ minute, a confirmed join at once. Crash-only: a pass that was cut off is done ag
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from keel.errors import KeelError, PeerError
-from keel.mesh import admit, exchange, join, selfrecord, store, talk, up
+from keel.mesh import admit, exchange, join, selfrecord, status, store, talk, up
+from keel.mesh.envelope import Answered
 from keel.mesh.exchange import RosterAnswer, RosterAsk
 from keel.mesh.members import Member
 from keel.mesh.store import Node
@@ -130,12 +132,15 @@ def _exchange_with_all(host: Host, spec: Spec, node: Node) -> dict[str, int | Ke
         member: exchange.opening(node.roster) for member in talk.others(node)
     }
     found: dict[str, int | KeelError] = {}
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS):
         if not open_with:
             break
+        asked = host.clock.now()
         answers = talk.ask_all(
             host, node, open_with, exchange.ROSTER, RosterAnswer, path=ROSTER_PATH
         )
+        if number == 0:
+            _keep_what_was_seen(host, spec, answers, asked)
         open_with = {}
         for member, answer in answers.items():
             if isinstance(answer, KeelError):
@@ -148,6 +153,19 @@ def _exchange_with_all(host: Host, spec: Spec, node: Node) -> dict[str, int | Ke
             if following is not None:
                 open_with[member] = following
     return found
+
+
+def _keep_what_was_seen(
+    host: Host,
+    spec: Spec,
+    answers: Mapping[Member, Answered[RosterAnswer] | KeelError],
+    asked: datetime,
+) -> None:
+    """Who answered and what their clocks say: for the next status, and for whoever signs."""
+    device = host.wireguard.show(spec.network.wireguard.interface)
+    status.sample(host, device, answers)
+    said = [one.time for one in answers.values() if isinstance(one, Answered)]
+    talk.keep_clocks(host, said, asked=asked)
 
 
 def _take(host: Host, spec: Spec, records: tuple[bytes, ...]) -> tuple[Node, int]:

@@ -6,12 +6,14 @@ is a PeerError with the member's name in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import TypeVar
 
 from keel import codec
-from keel.errors import KeelError, PeerError
-from keel.mesh import envelope
+from keel.errors import BadValue, KeelError, PeerError, Refused
+from keel.mesh import clocks, envelope
+from keel.mesh.clocks import Heard
 from keel.mesh.envelope import Answered, Message
 from keel.mesh.members import Member
 from keel.mesh.store import Node
@@ -22,6 +24,8 @@ T = TypeVar("T")
 
 TIMEOUT_SECONDS = 30.0
 """In all, connecting included: a fresh exchange costs two round trips, a lost packet seconds."""
+
+MAX_CLOCKS_BYTES = 1 << 20
 
 PING_SECONDS = 10.0
 """What status and a window wait for a signed answer."""
@@ -73,6 +77,38 @@ def others(node: Node) -> tuple[Member, ...]:
         for member in node.view.members
         if member.key != node.key and member.key not in node.blocked
     )
+
+
+def keep_clocks(host: Host, said: Iterable[datetime], *, asked: datetime) -> None:
+    """Keep what the members' clocks said in answers to questions asked at `asked`; when nobody
+    answered, what was heard before stays."""
+    now = host.clock.now()
+    ahead = tuple(clocks.ahead_by(one, asked, now).total_seconds() for one in said)
+    if not ahead:
+        return
+    heard = Heard(ahead=ahead, now=now, monotonic=host.clock.monotonic())
+    host.files.make_dir(host.paths.run)
+    host.files.write(host.paths.clocks, codec.dumps(heard))
+
+
+def clock_is_off(host: Host) -> bool:
+    """Whether this node's clock differs from most members' that answered in the last sync."""
+    raw = host.files.read(host.paths.clocks)
+    try:
+        heard = None if raw is None else codec.loads(Heard, raw, max_bytes=MAX_CLOCKS_BYTES)
+    except BadValue:
+        heard = None  # a hint of this boot, made anew within a minute
+    return clocks.is_off(heard, now=host.clock.now(), monotonic=host.clock.monotonic())
+
+
+def refuse_wrong_clock(host: Host) -> None:
+    """Refused while this node may sign nothing that lives by the clock (design section 3)."""
+    if clock_is_off(host):
+        raise Refused(
+            "clock-off",
+            "this node's clock differs from most members' by five minutes or more",
+            "set it right (`timedatectl set-ntp true`), then run this again",
+        )
 
 
 def _opened(

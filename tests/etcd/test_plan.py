@@ -127,6 +127,20 @@ def test_a_start_waits_and_says_for_whom(change: dict[str, object], whom: str) -
     assert waits_for(view) == [whom]
 
 
+@pytest.mark.parametrize("view", [IDLE, FRESH], ids=["idle", "starting"])
+def test_a_wrong_clock_issues_no_leaf(view: MemberView) -> None:
+    view = replace(view, clock_off=True)
+    assert Action.ISSUE_LEAF not in actions(view)
+    assert Action.LAY_FILES not in actions(view)
+    assert waits_for(view) == ["the clock"]
+
+
+def test_without_a_grant_there_is_no_leaf_to_issue() -> None:
+    view = replace(FRESH, has_grant=False)
+    assert Action.ISSUE_LEAF not in actions(view)
+    assert Action.LAY_FILES not in actions(view)
+
+
 def test_what_runs_is_not_stopped_by_a_wait() -> None:
     assert actions(replace(FORMED, window_open=True)) == []
     assert waits_for(replace(FORMED, window_open=True)) == []
