@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import shutil
 import traceback
 from collections.abc import Callable
@@ -95,7 +96,7 @@ def _die_and_go_on(story: Story, world: World, point: CrashPoint, revival: Reviv
     victim.effects.crash_at = point.number
     try:
         tolerate(lambda: story.act(world))
-        if victim.effects.crashed_before != point.text:
+        if _shape(victim.effects.crashed_before or "") != _shape(point.text):
             return [f"{point}: not hit, but {victim.effects.crashed_before}"]
         _revive(world, victim, revival)
         story.finish(world)
@@ -103,6 +104,12 @@ def _die_and_go_on(story: Story, world: World, point: CrashPoint, revival: Reviv
     except (Exception, Crash):
         return [f"{point}:\n{traceback.format_exc(limit=-6)}"]
     return []
+
+
+def _shape(text: str) -> str:
+    """The point without hashes: a record of the etcd root is named by one that ECDSA makes
+    another each time."""
+    return re.sub(r"[0-9a-f]{64}", "#", text)
 
 
 def _revive(world: World, victim: FakeNode, revival: Revival) -> None:
