@@ -69,6 +69,10 @@ class Paths:
         """The key of the certificate request that a join carries."""
         return self.pending_join(mesh) / "etcd.key"
 
+    def pending_etcd_root(self, mesh: MeshId) -> Path:
+        """The fingerprint of the etcd root that the token names."""
+        return self.pending_join(mesh) / "etcd.root"
+
     @property
     def nonces(self) -> Path:
         return self.mesh / "nonces"
@@ -101,6 +105,11 @@ class Paths:
     def client_credential(self, number: int) -> Path:
         """What keel presents to etcd, in the same form."""
         return self.leaf(number) / "client.pem"
+
+    @property
+    def etcd_pinned(self) -> Path:
+        """The fingerprint of the root that this node's first grant has to bring."""
+        return self.etcd / "pinned"
 
     @property
     def etcd_trust(self) -> Path:

@@ -59,10 +59,10 @@ class Join:
             host,
             spec,
             token,
-            ask_etcd=lambda identity: etcd.enrolment(host, spec, token.mesh, identity),
+            ask_etcd=lambda identity: etcd.enrolment(host, spec, token, identity),
             discard=self.discard,
         )
-        said = etcd.after_join(host, lambda: apply.load(host), apply.enable_etcd, done.value, token)
+        said = etcd.after_join(host, lambda: apply.load(host), apply.enable_etcd, done.value)
         return Report(
             text=_changed(done.changed),
             document={

@@ -34,7 +34,7 @@ from keel.mesh.store import Node
 from keel.mesh.token import EtcdHint, Token
 from keel.ports import Host
 from keel.spec.model import Spec
-from keel.types import Capability, Fingerprint, MeshId
+from keel.types import Capability
 
 JOIN = "join"
 
@@ -50,8 +50,12 @@ def doors() -> Doors:
 
 
 def after_create(host: Host, spec: Spec, node: Node) -> tuple[str, ...]:
-    """On a capable node the mesh's etcd root, and the founder's own credentials (E1, E2)."""
-    if selfrecord.own_capability(host, spec) is not Capability.ETCD:
+    """On a capable founder the mesh's etcd root, and its own credentials (E1, E2). Whoever types
+    create on a member, or where another holds the root, gets none of its own."""
+    founder = node.roster.founding.genesis.ed25519
+    if selfrecord.own_capability(host, spec) is not Capability.ETCD or node.key != founder:
+        return ()
+    if holder_of(host, node) not in (None, node.key):
         return ()
     before = etcdstore.load_intermediate(host)
     with store.locked(host, "the mesh"):
@@ -88,20 +92,23 @@ def _hint(host: Host, node: Node) -> EtcdHint:
     return EtcdHint.FORMS if len(ready) == 1 else EtcdHint.WAITING
 
 
-def enrolment(host: Host, spec: Spec, mesh: MeshId, identity: store.Identity) -> bytes | None:
+def enrolment(host: Host, spec: Spec, token: Token, identity: store.Identity) -> bytes | None:
     """What a join request carries for the holder: only a capable node's (E1). Its key waits with
-    the joiner's other keys until the join is granted."""
+    the joiner's other keys until the join is granted, and so does the root that the token names:
+    whoever grants may be another than the inviter (E2)."""
     if selfrecord.own_capability(host, spec) is not Capability.ETCD:
         return None
     if store.load(host) is None:
-        key = etcdstore.make_key(host, host.paths.pending_etcd_key(mesh))
+        key = etcdstore.make_key(host, host.paths.pending_etcd_key(token.mesh))
+        if token.root is not None:
+            host.files.write(host.paths.pending_etcd_root(token.mesh), token.root.encode())
     else:
         _, key = etcdstore.request_key(host)
-    return etcdmember.enrolment(host, mesh, identity.signing, key)
+    return etcdmember.enrolment(host, token.mesh, identity.signing, key)
 
 
 def after_join(
-    host: Host, load_spec: LoadSpec, enable_spec: EnableSpec, joined: Joined, token: Token
+    host: Host, load_spec: LoadSpec, enable_spec: EnableSpec, joined: Joined
 ) -> tuple[str, ...]:
     """Take what the answer brought for etcd and start with it; what is missing, in words. Never
     fails: what went wrong is kept as a failure and the timer goes on."""
@@ -110,7 +117,7 @@ def after_join(
         return ()
     said = [] if joined.etcd.note is None else [joined.etcd.note]
     try:
-        _take(host, joined, token.root)
+        _take(host, joined)
     except KeelError as error:
         said.append(error.summary())
         _note_failure(host, error)
@@ -121,7 +128,7 @@ def after_join(
     return (*said, *(duty.text for duty in duties if duty.result is not etcdtend.Result.NOTHING))
 
 
-def _take(host: Host, joined: Joined, root: Fingerprint | None) -> None:
+def _take(host: Host, joined: Joined) -> None:
     part = joined.etcd
     if part.grant is None:
         return
@@ -131,7 +138,6 @@ def _take(host: Host, joined: Joined, root: Fingerprint | None) -> None:
             host,
             joined.node,
             grant,
-            pinned=frozenset(() if root is None else (root,)),
             trusted=True,
         )
         # The holder may have sent a newer record of the same birth meanwhile.

@@ -133,6 +133,15 @@ def read_crl(raw: bytes, roots: Sequence[x509.Certificate]) -> Crl:
         raise _rejected("crl-form", "bytes that do not parse", "one DER CRL") from error
 
 
+def is_crl(raw: bytes) -> bool:
+    """Whether these bytes are a DER CRL at all; whose, and how good, is read_crl's."""
+    try:
+        x509.load_der_x509_crl(raw)
+    except etcdcert.UNPARSED:
+        return False
+    return True
+
+
 def accept_crl(raw: bytes, roots: Sequence[x509.Certificate], *, held_number: int) -> Crl:
     """read_crl, and a higher number than the one held (0 when none is): PkiRejected `crl-older`
     otherwise (L2)."""

@@ -49,7 +49,7 @@ from keel.mesh.store import Node
 from keel.outcome import Plan, Step
 from keel.ports import Host
 from keel.spec.model import Spec
-from keel.types import LOCALHOST, Capability, EtcdClusterId, Fingerprint, MeshId, Nonce, Secret
+from keel.types import LOCALHOST, Capability, EtcdClusterId, MeshId, Nonce, Secret
 
 ETCD_UNIT = "etcd.service"
 OWN_STATUS_SECONDS = 5.0
@@ -86,10 +86,9 @@ def enrolment(host: Host, mesh: MeshId, pair: SigningPair, key: Secret) -> bytes
     return wire.encode(wire.seal(KIND_ENROLMENT, body, pair))
 
 
-def take_grant(
-    host: Host, node: Node, grant: Grant, *, pinned: frozenset[Fingerprint], trusted: bool
-) -> CheckedGrant:
+def take_grant(host: Host, node: Node, grant: Grant, *, trusted: bool) -> CheckedGrant:
     """The grant on disk, once it is believed; Refused by etcdcheck's rules. Hold the lock."""
+    pinned = etcdstore.load_pinned(host)
     number, key = etcdstore.request_key(host)
     request = etcdpki.check_request(etcdpki.new_request(key, node.address))
     held = frozenset(etcdtrust.fingerprints(etcdstore.load_roots(host)))

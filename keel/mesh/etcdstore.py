@@ -18,15 +18,15 @@ from typing import TypeVar
 from cryptography import x509
 
 from keel import codec
-from keel.errors import PkiRejected, StateCorrupt
-from keel.mesh import etcdcert, etcdpki, etcdtrust
+from keel.errors import BadValue, PkiRejected, StateCorrupt
+from keel.mesh import etcdcert, etcdcrl, etcdpki, etcdtrust, wire
 from keel.mesh.birth import HolderBook
 from keel.mesh.etcdcert import Authority
 from keel.mesh.etcdgrants import GrantLine, Ledger, dump_line, read_ledger
 from keel.mesh.etcdpki import Credential
 from keel.mesh.etcdstate import Cluster, Failures, Lived, Queue, read_state
 from keel.ports import Host
-from keel.types import Secret
+from keel.types import Fingerprint, Secret, parse_hex
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ def save_cluster(host: Host, cluster: Cluster) -> None:
 
 def load_record(host: Host) -> bytes | None:
     """The envelope of the newest cluster record that was taken."""
-    return host.files.read(host.paths.etcd_record)
+    return _load_envelope(host, host.paths.etcd_record)
 
 
 def save_record(host: Host, raw: bytes) -> None:
@@ -77,12 +77,26 @@ def load_roots(host: Host) -> tuple[x509.Certificate, ...]:
         raise StateCorrupt(host.paths.etcd_trust, error.summary()) from error
 
 
+def load_pinned(host: Host) -> frozenset[Fingerprint]:
+    """The root that the token named, for the first grant; empty when it named none."""
+    raw = host.files.read(host.paths.etcd_pinned)
+    if raw is None:
+        return frozenset()
+    try:
+        return frozenset({Fingerprint(parse_hex(raw.decode("ascii"), size=32))})
+    except ValueError as error:
+        raise StateCorrupt(host.paths.etcd_pinned, "not a fingerprint") from error
+
+
 def save_roots(host: Host, roots: tuple[x509.Certificate, ...]) -> None:
     host.files.write(host.paths.etcd_trust, etcdtrust.encode_bundle(roots))
 
 
 def load_crl(host: Host) -> bytes | None:
-    return host.files.read(host.paths.etcd_crl, max_bytes=MAX_CRL_BYTES)
+    raw = host.files.read(host.paths.etcd_crl, max_bytes=MAX_CRL_BYTES)
+    if raw is not None and not etcdcrl.is_crl(raw):
+        raise StateCorrupt(host.paths.etcd_crl, "not one DER CRL")
+    return raw
 
 
 def save_crl(host: Host, der: bytes) -> None:
@@ -91,7 +105,7 @@ def save_crl(host: Host, der: bytes) -> None:
 
 def load_holder(host: Host) -> bytes | None:
     """The holder's statement that this node obeys."""
-    return host.files.read(host.paths.holder_statement)
+    return _load_envelope(host, host.paths.holder_statement)
 
 
 def save_holder(host: Host, raw: bytes) -> None:
@@ -218,6 +232,16 @@ def save_lived(host: Host, lived: Lived) -> None:
     host.files.write(host.paths.lived, codec.dumps(lived))
 
 
+def _load_envelope(host: Host, path: Path) -> bytes | None:
+    raw = host.files.read(path)
+    if raw is not None:
+        try:
+            wire.decode(raw, max_bytes=len(raw))
+        except BadValue as error:
+            raise StateCorrupt(path, error.summary()) from error
+    return raw
+
+
 def _load(host: Host, cls: type[T], path: Path) -> T | None:
     return read_state(cls, path, host.files.read(path))
 
@@ -229,6 +253,10 @@ def _load_authority(host: Host, place: Path, certificate: str, key: str) -> Auth
     secret = host.files.read(place / key)
     if secret is None:
         raise StateCorrupt(place / key, "missing beside its certificate")
+    try:
+        etcdcert.load_key(Secret(secret))
+    except PkiRejected as error:
+        raise StateCorrupt(place / key, error.summary()) from error
     try:
         (found,) = etcdcert.parse_pem_certificates(raw, most=1)
         authority = Authority(certificate=found, key=Secret(secret))

@@ -132,7 +132,6 @@ def _credentials(host: Host, node: Node) -> Duty:
             host,
             node,
             answer.body.grant,
-            pinned=frozenset(),
             trusted=is_root(node.trust, member.key),
         )
     return Duty(name=name, result=Result.DONE, text=f"{member.display} granted the intermediate")
@@ -149,7 +148,7 @@ def grant_oneself(host: Host, node: Node) -> None:
         admitted = {member.key: member.address for member in node.view.members}
         request = _enrolment(host, node)
         granted = etcdissue.grant(host, node, request, admitted=admitted)
-        etcdmember.take_grant(host, node, granted, pinned=frozenset(), trusted=True)
+        etcdmember.take_grant(host, node, granted, trusted=True)
 
 
 def _birth(host: Host, node: Node, own_etcd: Callable[[], Duty]) -> Duty:

@@ -319,7 +319,7 @@ def _become_member(
         if node.view.by_key(identity.signing.public) is None:
             raise PeerError("the inviter", "not-admitted", "its answer does not admit this node")
         store.save_identity(host, identity)
-        store.keep_etcd_key(host, mesh)
+        store.keep_for_etcd(host, mesh)
         store.save_trust(host, trust)
         store.save_roster(host, held)
         node = selfrecord.refresh(host, spec, node)

@@ -37,6 +37,7 @@ def leave(host: Host, spec: Spec) -> Done[Left]:
         node = store.require(host)
         _refuse_voter(host)
         others = talk.others(node)
+        _refuse_holder(host, others)
         node, removal = _sign_removal(host, node)
     told, not_told = _tell(host, node, others, removal)
     with store.locked(host, "the mesh"):
@@ -53,6 +54,16 @@ def _refuse_voter(host: Host) -> None:
             "leave-etcd-member",
             "this node is a member of the etcd cluster, which would go on counting it",
             "remove it from the cluster first: see `keel mesh etcd status` on the holder",
+        )
+
+
+def _refuse_holder(host: Host, others: tuple[Member, ...]) -> None:
+    """The root's key would go with it, and nobody could be granted or revoked any more."""
+    if others and host.files.names(host.paths.roots):
+        raise Refused(
+            "leave-holder",
+            "this node holds the etcd root, which the other members need",
+            "let the other members leave first; the last one takes the root with it",
         )
 
 

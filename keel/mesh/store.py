@@ -132,13 +132,18 @@ def save_identity(host: Host, identity: Identity) -> None:
     host.files.write(host.paths.wireguard_key, _key_text(identity.wireguard.private))
 
 
-def keep_etcd_key(host: Host, mesh: MeshId) -> None:
-    """So does the key of its certificate request, if it made one."""
-    raw = host.files.read(host.paths.pending_etcd_key(mesh))
-    if raw is not None:
-        host.files.make_dir(host.paths.etcd)
-        host.files.make_dir(host.paths.intermediate(1))
-        host.files.create(host.paths.intermediate(1) / "key.pem", raw)
+def keep_for_etcd(host: Host, mesh: MeshId) -> None:
+    """So do the key of its certificate request and the root's fingerprint, if it has them."""
+    paths = host.paths
+    for source, target in (
+        (paths.pending_etcd_key(mesh), paths.intermediate(1) / "key.pem"),
+        (paths.pending_etcd_root(mesh), paths.etcd_pinned),
+    ):
+        raw = host.files.read(source)
+        if raw is not None:
+            host.files.make_dir(paths.etcd)
+            host.files.make_dir(target.parent)
+            host.files.create(target, raw)
 
 
 def save_roster(host: Host, held: Roster) -> None:

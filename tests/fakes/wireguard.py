@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import IPv6Address, IPv6Network
@@ -19,7 +20,12 @@ from tests.fakes.effects import Effects
 
 def public_of(private: Secret) -> WgKey:
     """The public key of a WireGuard private key, as `wg pubkey` gives it."""
-    key = X25519PrivateKey.from_private_bytes(private.reveal()).public_key()
+    return _public_of(private.reveal())
+
+
+@functools.cache
+def _public_of(private: bytes) -> WgKey:
+    key = X25519PrivateKey.from_private_bytes(private).public_key()
     return WgKey(base64.b64encode(key.public_bytes(Encoding.Raw, PublicFormat.Raw)).decode())
 
 

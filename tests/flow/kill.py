@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from keel.errors import KeelError
-from tests.fakes import CrashPoint, Effects, FakeNode, crash_points
+from tests.fakes import CrashPoint, DiskModel, Effects, FakeNode, Unsynced, crash_points
 from tests.fakes.effects import Crash
+from tests.fakes.host import VOLATILE
 from tests.flow.world import World
 
 T = TypeVar("T")
@@ -33,6 +34,8 @@ class Revival(Enum):
     PROCESS = "a new process"
     """kill -9 of keel alone: interface, units and /run are as they were."""
     POWER = "a power cycle"
+    CUT = "a power cut"
+    """As a power cycle, and no name and no byte is there that had not been synced."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def kill_everywhere(story: Story, scratch: Path, revival: Revival, *, sample: in
     points = _forked(lambda: list(crash_points(_clean(story, world))))
     assert len(points) >= story.at_least, f"{len(points)} points, {story.at_least} were expected"
     failures = []
-    chosen = distinct(points)
+    chosen = (near_disk if revival is Revival.CUT else distinct)(points)
     if sample is not None:
         chosen = chosen[:: len(chosen) // sample]
     for point in chosen:
@@ -70,13 +73,22 @@ def kill_everywhere(story: Story, scratch: Path, revival: Revival, *, sample: in
 
 def distinct(points: list[CrashPoint]) -> list[CrashPoint]:
     """Without those at which the world is as it was one point before: what came in between was a
-    lock, which dies with its process, or an fsync, which only a power cut without it would show
-    (tests/flow/test_cut.py does that)."""
+    lock, which dies with its process, or an fsync, which only a power cut shows."""
     before = [None, *points]
     return [
         point
         for point, last in zip(points, before, strict=False)
         if last is None or not last.text.startswith(("lock ", "disk sync_"))
+    ]
+
+
+def near_disk(points: list[CrashPoint]) -> list[CrashPoint]:
+    """Those just before or just after the disk was written to."""
+    before = [CrashPoint(-1, ""), *points]
+    return [
+        point
+        for point, last in zip(points, before, strict=False)
+        if point.text.startswith("disk ") or last.text.startswith("disk ")
     ]
 
 
@@ -94,10 +106,15 @@ def _die_and_go_on(story: Story, world: World, point: CrashPoint, revival: Reviv
     victim = world.net.nodes[story.victim]
     victim.new_life()
     victim.effects.crash_at = point.number
+    durable, traced = DiskModel(victim.root), len(victim.disk.trace)
     try:
         tolerate(lambda: story.act(world))
         if _shape(victim.effects.crashed_before or "") != _shape(point.text):
             return [f"{point}: not hit, but {victim.effects.crashed_before}"]
+        if revival is Revival.CUT:
+            for step in victim.disk.trace[traced:]:
+                durable.apply(step)
+            _put_back(victim, durable)
         _revive(world, victim, revival)
         story.finish(world)
         story.holds(world)
@@ -116,8 +133,22 @@ def _revive(world: World, victim: FakeNode, revival: Revival) -> None:
     match revival:
         case Revival.PROCESS:
             victim.new_life()
-        case Revival.POWER:
+        case Revival.POWER | Revival.CUT:
             world.boot(victim.name)
+
+
+def _put_back(victim: FakeNode, durable: DiskModel) -> None:
+    """The victim's disk without what was not synced. Etcd's data is etcd's own matter."""
+    image = durable.write_image(victim.root.with_name("image"), Unsynced.DROPPED)
+    data = victim.paths.etcd_data
+    if data.exists():
+        kept = image / data.relative_to(victim.root)
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(data, kept)
+    victim.power_off()
+    shutil.rmtree(victim.root)
+    image.rename(victim.root)
+    shutil.rmtree(victim.root / VOLATILE)
 
 
 def tolerate(run: Callable[[], object]) -> KeelError | None:

@@ -226,7 +226,7 @@ def b_is_gone(world: World) -> None:
 
 
 STORIES = {
-    "create": Story(one_node, create, create_again, members_are("a", "b"), "a", 100),
+    "create": Story(one_node, create, create_again, members_are("a", "b"), "a", 95),
     "invite": Story(a_founder, invite, invite_again, members_are("a", "b"), "a", 10),
     "join, the joiner": Story(
         one_invited, join("b"), join_again("b", "a"), members_are("a", "b"), "b", 150

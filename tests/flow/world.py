@@ -133,10 +133,10 @@ class World:
             host,
             self.spec(name),
             token,
-            ask_etcd=lambda identity: etcd.enrolment(host, self.spec(name), token.mesh, identity),
+            ask_etcd=lambda identity: etcd.enrolment(host, self.spec(name), token, identity),
             discard=discard,
         ).value
-        etcd.after_join(host, lambda: self.spec(name), self.enable_spec, joined, token)
+        etcd.after_join(host, lambda: self.spec(name), self.enable_spec, joined)
         return joined
 
     def sync(self, name: str) -> object:
