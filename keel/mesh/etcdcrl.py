@@ -117,6 +117,9 @@ def read_crl(raw: bytes, roots: Sequence[x509.Certificate]) -> Crl:
         raise _rejected("crl-size", f"{len(raw)} bytes", f"at most {MAX_CRL_BYTES}")
     try:
         crl = x509.load_der_x509_crl(raw)
+        if not raw.endswith(b"\0" + crl.signature):
+            # A BIT STRING may name unused bits; then two spellings carry one good signature.
+            raise _rejected("crl-form", "unused bits in the signature", "none")
         signer = _signer(crl, roots)
         next_update = crl.next_update_utc
         if next_update is None or next_update <= crl.last_update_utc:

@@ -199,6 +199,17 @@ def test_no_changed_byte_of_a_crl_goes_unnoticed(position: int, difference: int)
         etcdcrl.read_crl(bytes(changed), [ROOT.certificate])
 
 
+def test_unused_bits_in_a_signature_are_no_second_spelling() -> None:
+    """Half of all signatures end in a bit that may be called unused without another change."""
+    while (raw := _crl(_revoked(1)))[-1] & 1:
+        pass
+    signature = x509.load_der_x509_crl(raw).signature
+    changed = bytearray(raw)
+    changed[len(raw) - len(signature) - 1] = 1
+    with pytest.raises(PkiRejected, match="crl-form"):
+        etcdcrl.read_crl(bytes(changed), [ROOT.certificate])
+
+
 @given(st.binary(max_size=500))
 @settings(max_examples=200)
 def test_other_bytes_are_no_crl(raw: bytes) -> None:
