@@ -140,6 +140,14 @@ def standing(book: HolderBook, now: datetime) -> Formation | None:
     return newest
 
 
+def under_way(book: HolderBook, removed: frozenset[SigningKey]) -> Formation | None:
+    """The confirmed formation whose members are to start, if there is one that was not given up."""
+    newest = _newest(book)
+    if newest is None or not newest.confirmed or _given_up(newest, removed):
+        return None
+    return newest
+
+
 def plan_birth(view: BirthView, now: datetime) -> Birth:
     """What the holder does about a birth now, at an admission (`joiner`) or in its tend."""
     if view.book.formed is not None:

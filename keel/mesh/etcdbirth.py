@@ -3,7 +3,8 @@
 Owns the order of effects around keel.mesh.birth's decisions (E8, E10).
 
 Rules:
-(F1) Peers are asked before the lock is taken; the decision is made again under it.
+(F1) Peers and the own etcd are asked before the lock is taken; what is decided is decided under
+     it.
 (F2) The book is on disk before a record that follows from it leaves.
 (F3) Until a formation is confirmed, nobody but its joiner is given a record of it.
 """
@@ -11,12 +12,13 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from keel import codec
-from keel.errors import KeelError
+from keel.errors import Internal, KeelError
 from keel.mesh import birth, etcdissue, etcdmember, etcdstore, store, talk, up
 from keel.mesh.birth import (
+    AskToGiveUp,
     BirthView,
     Candidate,
     Formation,
@@ -26,9 +28,12 @@ from keel.mesh.birth import (
     Party,
     SameBirth,
 )
+from keel.mesh.etcdcheck import check_given_up
 from keel.mesh.etcdgrants import first_granted, live_grant
 from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdmsg import (
+    GiveUp,
+    GiveUpAnswer,
     Probe,
     ProbeAnswer,
     RecordState,
@@ -48,6 +53,7 @@ from keel.types import Capability, FormationId, Nonce, SigningKey
 ETCD_PATH = "/v1/etcd"
 PROBE = "probe"
 CLUSTER = "cluster"
+GIVE_UP = "give-up"
 PROBE_SECONDS = 8.0
 """Two round trips and a lost packet; a joiner waits for it inside its own fifteen seconds."""
 
@@ -85,6 +91,7 @@ def give_etcd_part(host: Host, node: Node, claim: Claim) -> EtcdPart:
     if etcdstore.load_authority(host) is None:
         return _holder_is_elsewhere(host, node)
     answers = probe_capable(host, node)
+    leader = etcdmember.sees_leader(host)
     with store.locked(host, "the mesh"):
         node = store.require(host)
         admitted = {member.key: member.address for member in node.view.members}
@@ -96,7 +103,7 @@ def give_etcd_part(host: Host, node: Node, claim: Claim) -> EtcdPart:
             host, node, claim.enrolment, admitted=admitted, wireguard=claim.wireguard
         )
         joiner = Party(address=claim.address, key=claim.ed25519)
-        hint, record, note = _birth_at_admission(host, node, answers, joiner)
+        hint, record, note = _birth_at_admission(host, node, answers, joiner, sees_leader=leader)
     return EtcdPart(
         state=hint, holder=node.key, grant=codec.dumps(granted), cluster_record=record, note=note
     )
@@ -115,7 +122,7 @@ def begin(host: Host, node: Node) -> bytes | None:
     asks nobody, so that its own etcd is started first."""
     with store.locked(host, "the mesh"):
         book = _note_confirmed(host, node)
-        formation = _confirmed(book)
+        formation = birth.under_way(book, frozenset(node.view.removed))
         held = etcdmember.current_record(host)
         if formation is None or (held is not None and held.formation == formation.formation):
             return None
@@ -131,35 +138,38 @@ def tell_all(host: Host, node: Node, record: bytes) -> Seen:
 
 
 def holder_duty(host: Host, node: Node) -> Seen:
-    """Give birth when it is time, and see to it that every party of a formation has its record."""
+    """Give birth when it is time, and see to it that every party of a formation has its record, or
+    that it is given up once it can have no leader."""
     answers = probe_capable(host, node)
-    waiting: tuple[Waiting, ...] = ()
+    leader = etcdmember.sees_leader(host)
+    record = None
     with store.locked(host, "the mesh"):
         node = store.require(host)
         _note_confirmed(host, node)
-        view = birth_view(host, node, answers)
-        book = _note_leader(host, view.book)
+        view = birth_view(host, node, answers, sees_leader=leader)
+        view = replace(view, book=_note_leader(host, view.book))
         decided = birth.plan_birth(view, host.clock.now())
-        match decided:
-            case GiveBirth():
-                book = _reserve(host, view, decided)
-            case Waiting():
-                waiting = (decided,)
-            case _:
-                pass
-        formation = _confirmed(book)
-        if formation is None or _all_serve(book, formation, answers):
-            return Seen(answers=answers, waiting=waiting)
-        record = _record_for(host, node, book, formation)
-    return Seen(
-        answers=answers, waiting=waiting, told=_tell_parties(host, node, formation, record, answers)
-    )
+        book = _reserve(host, view, decided) if isinstance(decided, GiveBirth) else view.book
+        formation = birth.under_way(book, view.removed)
+        abandoned = isinstance(decided, AskToGiveUp)
+        if formation and not abandoned and not _all_serve(book, formation, answers):
+            record = _record_for(host, node, book, formation)
+    if isinstance(decided, AskToGiveUp):
+        return Seen(answers=answers, waiting=(_give_up(host, node, decided),))
+    told = _tell_parties(host, node, formation, record, answers) if formation and record else ()
+    waiting = (decided,) if isinstance(decided, Waiting) else ()
+    return Seen(answers=answers, waiting=waiting, told=told)
 
 
 def birth_view(
-    host: Host, node: Node, answers: Answers, *, joiner: Party | None = None
+    host: Host,
+    node: Node,
+    answers: Answers,
+    *,
+    sees_leader: bool,
+    joiner: Party | None = None,
 ) -> BirthView:
-    """What the holder knows, in the planner's words."""
+    """What the holder knows, in the planner's words; `sees_leader`: its own etcd does."""
     ledger = etcdstore.load_ledger(host)
     by_key = {member.key: answer for member, answer in answers.items()}
     candidates = []
@@ -186,16 +196,16 @@ def birth_view(
         candidates=tuple(candidates),
         joiner=joiner,
         holder_ready=etcdstore.load_intermediate(host) is not None,
-        holder_sees_leader=etcdmember.sees_leader(host),
+        holder_sees_leader=sees_leader,
         window_open=host.files.exists(host.paths.window),
         removed=frozenset(node.view.removed),
     )
 
 
 def _birth_at_admission(
-    host: Host, node: Node, answers: Answers, joiner: Party
+    host: Host, node: Node, answers: Answers, joiner: Party, *, sees_leader: bool
 ) -> tuple[EtcdHint, bytes | None, str | None]:
-    view = birth_view(host, node, answers, joiner=joiner)
+    view = birth_view(host, node, answers, joiner=joiner, sees_leader=sees_leader)
     decided = birth.plan_birth(view, host.clock.now())
     match decided:
         case GiveBirth():
@@ -268,9 +278,42 @@ def _note_leader(host: Host, book: HolderBook) -> HolderBook:
     return book
 
 
-def _confirmed(book: HolderBook) -> Formation | None:
-    live = [one for one in book.formations if one.confirmed and not one.over]
-    return live[-1] if live else None
+def _give_up(host: Host, node: Node, asked: AskToGiveUp) -> Waiting:
+    """Have a formation given up by those who are left of it, this node first, and note their signed
+    words; what the birth waits for then."""
+    keys = {party.key for party in asked.members}
+    members = [member for member in talk.others(node) if member.key in keys]
+    statements: dict[SigningKey, bytes] = {}
+    if node.key in keys:
+        statements[node.key] = etcdmember.give_up(host, node, asked.formation)
+    heard = talk.ask_all(
+        host,
+        node,
+        dict.fromkeys(members, GiveUp(formation=asked.formation)),
+        GIVE_UP,
+        GiveUpAnswer,
+        path=ETCD_PATH,
+    )
+    statements |= {
+        member.key: one.body.statement
+        for member, one in heard.items()
+        if not isinstance(one, KeelError)
+    }
+    with store.locked(host, "the mesh"):
+        book = etcdstore.load_book(host)
+        formation = birth.formation_of(book, asked.formation)
+        if formation is None:
+            raise Internal(f"formation {asked.formation} went from the holder's book")
+        for key, raw in statements.items():
+            check_given_up(raw, mesh=node.mesh, formation=formation, key=key)
+            book = birth.note_given_up(book, asked.formation, key)
+        etcdstore.save_book(host, book)
+    silent = ", ".join(member.display for member in members if member.key not in statements)
+    return Waiting(
+        what="the birth of the cluster",
+        waiting_for=silent or "the next pass",
+        why="a formation that can have no leader any more is given up first",
+    )
 
 
 def _record_for(host: Host, node: Node, book: HolderBook, formation: Formation) -> bytes:

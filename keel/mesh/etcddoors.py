@@ -5,25 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from keel.errors import Refused
 from keel.mesh import (
     etcdbirth,
     etcdcert,
     etcdcrl,
     etcdissue,
     etcdmember,
-    etcdstate,
     etcdstore,
     selfrecord,
     store,
     up,
-    wire,
 )
 from keel.mesh.etcdmsg import (
-    KIND_GIVEN_UP,
     Enroll,
     EnrollAnswer,
-    GivenUp,
     GiveUp,
     GiveUpAnswer,
     Probe,
@@ -35,10 +30,8 @@ from keel.mesh.receive import Asked, Kind
 from keel.mesh.store import Node
 from keel.ports import Host
 from keel.spec.model import Spec
-from keel.types import Nonce
 
 ENROLL = "enroll"
-GIVE_UP = "give-up"
 
 
 def kinds() -> Mapping[str, Kind]:
@@ -47,7 +40,7 @@ def kinds() -> Mapping[str, Kind]:
         etcdbirth.PROBE: Kind(body=Probe, act=_probe),
         etcdbirth.CLUSTER: Kind(body=TakeRecord, act=_take_record),
         ENROLL: Kind(body=Enroll, act=_enroll),
-        GIVE_UP: Kind(body=GiveUp, act=_give_up),
+        etcdbirth.GIVE_UP: Kind(body=GiveUp, act=_give_up),
     }
 
 
@@ -104,24 +97,4 @@ def _enroll(asked: Asked) -> EnrollAnswer:
 
 def _give_up(asked: Asked) -> GiveUpAnswer:
     """Promise never to start a formation whose leader this node never saw."""
-    host, node, formation = asked.host, asked.node, asked.body.formation
-    with store.locked(host, "the mesh"):
-        cluster = etcdstore.load_cluster(host)
-        if cluster.formation == formation and cluster.stage is etcdstate.Stage.FORMED:
-            raise Refused(
-                "formation-alive",
-                "this node saw a leader of that formation",
-                "look at `keel mesh etcd status`",
-            )
-        if cluster.formation == formation:
-            host.overlay.stop()
-        etcdstore.save_cluster(host, etcdstate.give_up(cluster, formation))
-    statement = GivenUp(
-        mesh=node.mesh,
-        formation=formation,
-        ed25519=node.key,
-        time=host.clock.now(),
-        nonce=Nonce(host.chance.bytes(16).hex()),
-    )
-    sealed = wire.seal(KIND_GIVEN_UP, statement, node.identity.signing)
-    return GiveUpAnswer(statement=wire.encode(sealed))
+    return GiveUpAnswer(statement=etcdmember.give_up(asked.host, asked.node, asked.body.formation))

@@ -27,6 +27,7 @@ from keel.mesh import (
     etcdstore,
     etcdtrust,
     selfrecord,
+    store,
     talk,
     wire,
 )
@@ -39,7 +40,15 @@ from keel.mesh.etcdcheck import (
     check_record,
 )
 from keel.mesh.etcdconf import EtcdSettings
-from keel.mesh.etcdmsg import KIND_ENROLMENT, ClusterRecord, Enrolment, Grant, RecordState
+from keel.mesh.etcdmsg import (
+    KIND_ENROLMENT,
+    KIND_GIVEN_UP,
+    ClusterRecord,
+    Enrolment,
+    GivenUp,
+    Grant,
+    RecordState,
+)
 from keel.mesh.etcdplan import Action, MemberView, Running
 from keel.mesh.etcdstate import Cluster, Stage
 from keel.mesh.etcdstore import Leaves
@@ -49,7 +58,15 @@ from keel.mesh.store import Node
 from keel.outcome import Plan, Step
 from keel.ports import Host
 from keel.spec.model import Spec
-from keel.types import LOCALHOST, Capability, EtcdClusterId, MeshId, Nonce, Secret
+from keel.types import (
+    LOCALHOST,
+    Capability,
+    EtcdClusterId,
+    FormationId,
+    MeshId,
+    Nonce,
+    Secret,
+)
 
 ETCD_UNIT = "etcd.service"
 OWN_STATUS_SECONDS = 5.0
@@ -145,6 +162,31 @@ def take_record(host: Host, node: Node, raw: bytes, *, window_open: bool = False
         ),
     )
     return checked
+
+
+def give_up(host: Host, node: Node, formation: FormationId) -> bytes:
+    """This node's signed word that it shall never start a formation whose leader it never saw, on
+    disk before it is signed; Refused when it saw one."""
+    leader = sees_leader(host)
+    with store.locked(host, "the mesh"):
+        cluster = etcdstore.load_cluster(host)
+        if cluster.formation == formation and (leader or cluster.stage is Stage.FORMED):
+            raise Refused(
+                "formation-alive",
+                "this node saw a leader of that formation",
+                "look at `keel mesh etcd status`",
+            )
+        if cluster.formation == formation:
+            host.overlay.stop()
+        etcdstore.save_cluster(host, etcdstate.give_up(cluster, formation))
+    statement = GivenUp(
+        mesh=node.mesh,
+        formation=formation,
+        ed25519=node.key,
+        time=host.clock.now(),
+        nonce=Nonce(host.chance.bytes(16).hex()),
+    )
+    return wire.encode(wire.seal(KIND_GIVEN_UP, statement, node.identity.signing))
 
 
 def current_record(host: Host) -> ClusterRecord | None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from keel.errors import EtcdError, Refused
-from keel.mesh import birth, etcdstore, store
+from keel.mesh import birth, drafts, etcdmember, etcdstore, store, wire
 from keel.mesh.etcdstate import Stage
 from keel.mesh.token import Token
-from keel.types import LOCALHOST
+from keel.types import LOCALHOST, Nonce
 from tests.fakes.etcd import UNIT
 from tests.flow.world import World
 
@@ -165,3 +165,53 @@ def test_the_holder_signs_no_record_that_nobody_lacks(tmp_path: Path) -> None:
         world.tend(name)
     world.settle()
     assert etcdstore.load_book(world.host("a")).epoch == before
+
+
+def remove(world: World, name: str) -> None:
+    """Its own removal, as `leave` signs it, on the holder's disk."""
+    there = world.loaded(name)
+    removal = drafts.make_removal(
+        there.roster,
+        there.identity.signing,
+        there.key,
+        now=world.net.clock.now(),
+        nonce=Nonce(world.host(name).chance.bytes(16).hex()),
+    )
+    with store.locked(world.host("a"), "the mesh"):
+        store.merge_into(world.host("a"), world.loaded("a"), (wire.encode(removal),))
+    world.net.nodes[name].power_off()
+
+
+def test_a_formation_that_lost_its_quorum_is_given_up_before_another_is_born(
+    tmp_path: Path,
+) -> None:
+    world, token = two_joined(tmp_path)
+    for name in "bc":
+        world.etcd.guards[name] = lambda: False
+    world.join("c", token)
+    world.settle()
+    world.tend("a")
+    lost = etcdstore.load_cluster(world.host("a")).formation
+    assert lost is not None
+    for name in "bc":
+        remove(world, name)
+    world.kicks.clear()
+    world.tend("a")
+    assert etcdstore.load_cluster(world.host("a")).given_up == (lost,)
+    for name in "de":
+        world.node(name)
+        world.join(name, world.invite("a"))
+        world.settle()
+    world.rest(*"ade")
+    (cluster,) = world.etcd.births()
+    assert len(cluster.voters()) == 3
+    assert etcdstore.load_cluster(world.host("a")).formation != lost
+
+
+def test_a_formation_with_a_leader_is_not_given_up(tmp_path: Path) -> None:
+    world = born(tmp_path)
+    formation = etcdstore.load_cluster(world.host("b")).formation
+    assert formation is not None
+    with pytest.raises(Refused) as caught:
+        etcdmember.give_up(world.host("b"), world.loaded("b"), formation)
+    assert caught.value.rule == "formation-alive"
