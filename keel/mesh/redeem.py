@@ -164,7 +164,7 @@ def _judge_proven(
             request=request, invite=invite, keys=keys, claim=invite.claim
         )
     return (
-        _identity(request, claimed_members(invites.values(), now), view)
+        _identity(request, keys, claimed_members(invites.values(), now), view)
         or _clock(request, now)
         or NewClaim(request=request, invite=invite, keys=keys)
     )
@@ -231,7 +231,7 @@ def _request(
 
 
 def _identity(
-    request: JoinRequest, claimed: Mapping[IPv6Address, Claim], view: JoinView
+    request: JoinRequest, keys: InviteKeys, claimed: Mapping[IPv6Address, Claim], view: JoinView
 ) -> Rejection | None:
     """Check 9: what a claim would take must be nobody else's."""
     key = request.ed25519
@@ -249,7 +249,7 @@ def _identity(
             "a node with this key was removed from the mesh for good",
             "run `keel mesh leave` on the joining node, which gives it new keys, then join again",
         )
-    if wireguard.get(request.wireguard, key) != key:
+    if wireguard.get(request.wireguard, key) != key or request.wireguard == keys.pair.public:
         return _proven(
             "join-wireguard-key",
             "another node has this WireGuard key",

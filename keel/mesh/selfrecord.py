@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keel.mesh import drafts, roster, store, wire
-from keel.mesh.records import SelfRecord
+from keel.mesh.records import MAX_ENDPOINTS, SelfRecord
 from keel.mesh.store import Node
 from keel.mesh.trust import operator_roots
 from keel.ports import Host
@@ -17,9 +17,10 @@ def own_capability(host: Host, spec: Spec) -> Capability:
 
 
 def own_endpoints(host: Host, spec: Spec) -> tuple[Endpoint, ...]:
-    """Where others reach this node: the spec's word, else the machine's own global addresses."""
+    """Where others reach this node: the spec's word, else the machine's own global addresses, as
+    many as a self record takes."""
     wanted = spec.network.wireguard
-    return wanted.endpoints or host.machine.underlay_endpoints(wanted.port)
+    return (wanted.endpoints or host.machine.underlay_endpoints(wanted.port))[:MAX_ENDPOINTS]
 
 
 def refresh(host: Host, spec: Spec, node: Node, *, lived: int = 0) -> Node:

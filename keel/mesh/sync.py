@@ -6,7 +6,7 @@ minute, a confirmed join at once. Crash-only: a pass that was cut off is done ag
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -90,16 +90,18 @@ def _peer(device: WgDevice | None, key: str) -> WgPeerState | None:
     return next((p for p in device.peers if p.key == key), None) if device else None
 
 
-def next_endpoint(member: Member, state: WgPeerState, now: datetime) -> Endpoint | None:
-    """The endpoint to try next with a silent member that lists several; None when it is to be left
+def next_endpoint(
+    endpoints: Sequence[Endpoint], state: WgPeerState, now: datetime
+) -> Endpoint | None:
+    """The endpoint to try next with a silent member that has several; None when it is to be left
     alone: it is heard, or what WireGuard has is all there is."""
     heard = state.latest_handshake is not None and now - state.latest_handshake < SILENT * 4
-    if heard or len(member.endpoints) < 2:
+    if heard or len(endpoints) < 2:
         return None
-    if state.endpoint not in member.endpoints:
-        return member.endpoints[0]
-    at = member.endpoints.index(state.endpoint)
-    return member.endpoints[(at + 1) % len(member.endpoints)]
+    if state.endpoint not in endpoints:
+        return endpoints[0]
+    at = endpoints.index(state.endpoint)
+    return endpoints[(at + 1) % len(endpoints)]
 
 
 def _try_other_endpoints(host: Host, spec: Spec, node: Node) -> None:
@@ -108,7 +110,7 @@ def _try_other_endpoints(host: Host, spec: Spec, node: Node) -> None:
     now = host.clock.now()
     for member in talk.others(node):
         state = _peer(device, member.wireguard or "")
-        endpoint = next_endpoint(member, state, now) if state else None
+        endpoint = next_endpoint(up.endpoints_of(node, member), state, now) if state else None
         if endpoint is None or member.wireguard is None:
             continue
         for peer in up.wanted_peers(spec, node, (), now):

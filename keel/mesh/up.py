@@ -10,6 +10,9 @@ Rules:
 (U4) A claimant's peer has no endpoint until it confirmed: before it has its own key on its
      interface it could not answer, and two ends that both knock at once delay each other.
 (U3) A peer goes only when a record says so: a removal, a lapsed claim, a forgotten invite.
+(U5) What a stranger claims is left out where it does not fit, so that it keeps nobody else's peer
+     from being set: an endpoint that no packet should go to, and a claimant's key or address that
+     a member has, or a temporary peer's that a member or claimant took.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from ipaddress import IPv6Address
+from ipaddress import IPv4Address, IPv6Address
 
 from keel.mesh import firewallrules, store, wgconf
 from keel.mesh.invite import InviteState, claimed_members
@@ -58,12 +61,11 @@ def follow(host: Host, spec: Spec, before: Node, node: Node) -> None:
     another endpoint than before is looked for there (U2)."""
     peers = wanted_peers(spec, node, store.load_invites(host), host.clock.now())
     wanted = {
-        member.wireguard: endpoint_of(member)
+        member.wireguard: endpoints[0]
         for member in before.view.members
-        if member.wireguard is not None
+        if member.wireguard is not None and (endpoints := endpoints_of(before, member))
     }
-    known = {key: endpoint for key, endpoint in wanted.items() if endpoint is not None}
-    set_peers(host, spec, peers, wanted_before=known)
+    set_peers(host, spec, peers, wanted_before=wanted)
 
 
 def set_peers(
@@ -93,13 +95,13 @@ def set_peers(
 def wanted_peers(
     spec: Spec, node: Node, invites: tuple[InviteState, ...], now: datetime
 ) -> tuple[WgPeer, ...]:
-    """Live members, unexpired claims, and the temporary peers of remembered invites."""
+    """Live members, unexpired claims, and the temporary peers of remembered invites (U5)."""
     keepalive = spec.network.wireguard.keepalive
     members = tuple(
         WgPeer(
             key=member.wireguard,
             allowed=member.address,
-            endpoint=endpoint_of(member),
+            endpoint=next(iter(endpoints_of(node, member)), None),
             keepalive_seconds=keepalive,
         )
         for member in node.view.members
@@ -107,7 +109,6 @@ def wanted_peers(
         and member.wireguard is not None
         and member.key not in node.blocked
     )
-    known = {peer.key for peer in members}
     claims = tuple(
         WgPeer(
             key=claim.wireguard,
@@ -116,9 +117,21 @@ def wanted_peers(
             keepalive_seconds=keepalive,
         )
         for address, claim in claimed_members(invites, now).items()
-        if claim.wireguard not in known
     )
-    return members + claims + tuple(temporary_peer(node, invite) for invite in invites)
+    temporary = tuple(temporary_peer(node, invite) for invite in invites)
+    return _first_of_each((*members, *claims, *temporary), node.identity.wireguard.public)
+
+
+def _first_of_each(peers: Iterable[WgPeer], own: WgKey) -> tuple[WgPeer, ...]:
+    """The peers without those whose key or address an earlier one, or this node, has (U5)."""
+    keys, addresses = {own}, set()
+    kept = []
+    for peer in peers:
+        if peer.key not in keys and peer.allowed not in addresses:
+            kept.append(peer)
+            keys.add(peer.key)
+            addresses.add(peer.allowed)
+    return tuple(kept)
 
 
 def temporary_peer(node: Node, invite: InviteState) -> WgPeer:
@@ -132,9 +145,15 @@ def temporary_peer(node: Node, invite: InviteState) -> WgPeer:
     )
 
 
-def endpoint_of(member: Member) -> Endpoint | None:
-    """The first endpoint that a member lists; sync tries the others while it is silent."""
-    return member.endpoints[0] if member.endpoints else None
+def endpoints_of(node: Node, member: Member) -> tuple[Endpoint, ...]:
+    """Where a member says it can be reached, without what no packet should go to (U5). The first
+    is wanted; sync tries the others while the member is silent."""
+    return tuple(one for one in member.endpoints if _outside(node, one.host))
+
+
+def _outside(node: Node, host: IPv4Address | IPv6Address) -> bool:
+    special = host.is_unspecified or host.is_loopback or host.is_multicast or host.is_link_local
+    return not special and host not in node.prefix
 
 
 def with_endpoint(peer: WgPeer, endpoint: Endpoint) -> WgPeer:

@@ -1,0 +1,155 @@
+"""A member, or a token's holder, that signs what is valid and means harm: it harms nobody else."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+
+from keel.errors import PeerError, Refused
+from keel.mesh import drafts, exchange, members, roster, store, talk, wire
+from keel.mesh.exchange import RosterAnswer, RosterAsk
+from keel.types import Capability, Endpoint, WgKey
+from tests.fakes import FakeNode
+from tests.flow.world import World
+
+SILENT_SECONDS = 3600.0
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """a founded a mesh, b and c are in it; b is the hostile one."""
+    made = World(tmp_path)
+    for name in "abc":
+        made.node(name, mode="cloud")
+    made.create("a")
+    for name in "bc":
+        made.join(name, made.invite("a"))
+        made.settle()
+    for name in "abc":
+        made.sync(name)
+    return made
+
+
+def tell(world: World, teller: str, listener: str, *records: bytes) -> None:
+    """The teller says these records to one member, and keeps none of them."""
+    node = world.loaded(teller)
+    member = members.find(node.view, listener)
+    ask = RosterAsk(digest=roster.digest(node.roster), records=records)
+    path = "/v1/roster"
+    talk.ask(world.host(teller), node, member, exchange.ROSTER, ask, RosterAnswer, path=path)
+
+
+def said(world: World, name: str, *endpoints: Endpoint) -> bytes:
+    """A self record with these endpoints, signed by that member."""
+    return _said(world, name, endpoints=endpoints)
+
+
+def replaced_key(world: World, name: str, wireguard: WgKey) -> bytes:
+    """A self record that says that the member has this WireGuard key now."""
+    return _said(world, name, wireguard=wireguard)
+
+
+def _said(
+    world: World, name: str, *, endpoints: tuple[Endpoint, ...] = (), wireguard: WgKey | None = None
+) -> bytes:
+    node = world.loaded(name)
+    record = drafts.make_self(
+        node.roster,
+        node.identity.signing,
+        wireguard=wireguard or node.identity.wireguard.public,
+        endpoints=endpoints,
+        capability=Capability.NONE,
+        roots=(),
+        lived=0,
+        now=world.net.clock.now(),
+    )
+    return wire.encode(record)
+
+
+def inside(world: World) -> Endpoint:
+    return Endpoint(host=world.loaded("a").address, port=51820)
+
+
+NOWHERE = {
+    "this machine": Endpoint(host=IPv4Address("127.0.0.1"), port=22),
+    "everybody": Endpoint(host=IPv4Address("224.0.0.1"), port=53),
+    "no address": Endpoint(host=IPv4Address("0.0.0.0"), port=53),
+}
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [pytest.param(None, id="inside the mesh")]
+    + [pytest.param(value, id=name) for name, value in NOWHERE.items()],
+)
+def test_endpoints_that_no_packet_should_go_to_are_left_out_and_stop_no_sync(
+    world: World, endpoint: Endpoint | None
+) -> None:
+    bad = endpoint or inside(world)
+    good = world.net.nodes["b"].endpoint(51820)
+    tell(world, "b", "a", said(world, "b", bad, replace(bad, port=7), good, replace(good, port=9)))
+    world.net.nodes["b"].power_off()
+    tried = set()
+    for _ in range(4):
+        world.net.clock.sleep(SILENT_SECONDS)
+        world.sync("a")
+        tried.add(peer_of(world, "a", "b"))
+    assert tried == {good, replace(good, port=9)}
+    assert world.loaded("c").address in world.peers("a")
+
+
+def peer_of(world: World, at: str, name: str) -> Endpoint | None:
+    (device,) = world.net.nodes[at].wireguard.devices.values()
+    wireguard = world.loaded(name).identity.wireguard.public
+    return device.peers[wireguard].endpoint
+
+
+def test_a_joiner_may_not_take_its_invites_own_key(world: World) -> None:
+    joiner = world.node("d", mode="cloud")
+    token = world.invite("a")
+    _take_key_of_invite(world, joiner, token.invite)
+    with pytest.raises(Refused) as caught:
+        world.join("d", token)
+    assert caught.value.rule == "join-wireguard-key"
+
+
+def test_a_member_that_takes_an_invites_key_later_stops_no_sync(world: World) -> None:
+    joiner = world.node("d", mode="cloud")
+    token = world.invite("a")
+    world.join("d", token)
+    world.settle()
+    wireguard = _take_key_of_invite(world, joiner, token.invite)
+    with pytest.raises(PeerError):  # a looks for it under the new key at once
+        tell(world, "d", "a", replaced_key(world, "d", wireguard))
+    world.sync("a")
+    assert world.loaded("d").address in world.peers("a")
+    assert world.loaded("c").address in world.peers("a")
+
+
+def _take_key_of_invite(world: World, joiner: FakeNode, invite: str) -> WgKey:
+    """Make the joiner's WireGuard key the one that the token makes; its public key."""
+    node = world.loaded("a")
+    (state,) = (i for i in store.load_invites(world.host("a")) if i.invite == invite)
+    pair = state.keys(node.mesh, node.prefix).pair
+    pending = joiner.paths.pending_join(node.mesh)
+    joiner.host.files.make_dir(pending)
+    private = base64.b64encode(pair.private.reveal()) + b"\n"
+    joiner.host.files.write(pending / "wireguard.key", private)
+    return pair.public
+
+
+def test_a_machine_with_very_many_addresses_joins_and_syncs(world: World) -> None:
+    node = world.node("d", mode="cloud")
+    first = node.machine.hosts[0]
+    node.machine.hosts = (
+        first,
+        *(replace(first, host=IPv4Address(f"198.51.100.{n}")) for n in range(1, 40)),
+    )
+    world.join("d", world.invite("a"))
+    world.settle()
+    world.sync("d")
+    assert world.loaded("d").address in world.peers("a")
