@@ -238,7 +238,3 @@ class Paths:
     def lived_counted(self) -> Path:
         """When this boot last counted `lived`, in monotonic seconds."""
         return self.run / "lived-counted"
-
-    @property
-    def textfile(self) -> Path:
-        return self.root / "var/lib/prometheus/node-exporter/keel.prom"

@@ -11,7 +11,7 @@ import binascii
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import NewType
 
 MeshId = NewType("MeshId", str)
@@ -140,8 +140,3 @@ def parse_name(text: str) -> NodeName:
     if not NAME_PATTERN.fullmatch(text):
         raise ValueError("a name has 1 to 63 of a-z, 0-9 and -, and neither starts nor ends with -")
     return NodeName(text)
-
-
-def mesh_prefix_contains(prefix: IPv6Network, address: IPv6Address) -> bool:
-    """Whether an address is a member's (not an invite's) inside the mesh's /64."""
-    return address in prefix and address.packed[8:10] != b"\xff\xff"

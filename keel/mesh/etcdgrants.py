@@ -9,7 +9,7 @@ Owns the lines and the questions asked of them; appends nothing itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -111,24 +111,9 @@ def revoked_serials(ledger: Ledger) -> tuple[Revoked, ...]:
     return tuple(found.values())
 
 
-def revoked_pairs(ledger: Ledger) -> frozenset[tuple[IPv6Address, SigningKey]]:
-    """Pairs with a revocation and no later grant."""
-    last = {(line.address, line.ed25519): line.event for line in ledger.lines}
-    return frozenset(pair for pair, event in last.items() if event is Event.REVOKED)
-
-
 def dump_line(line: GrantLine) -> bytes:
     """The line without its newline, as Files.append wants it."""
     return codec.dumps(line)
-
-
-def united(ledgers: Iterable[Ledger]) -> Ledger:
-    """One ledger of several (a restored holder unites its own with what members hold)."""
-    seen: dict[bytes, GrantLine] = {}
-    for ledger in ledgers:
-        for line in ledger.lines:
-            seen.setdefault(dump_line(line), line)
-    return Ledger(lines=tuple(sorted(seen.values(), key=lambda line: line.time)))
 
 
 def _of(line: GrantLine, address: IPv6Address, key: SigningKey) -> bool:

@@ -147,23 +147,8 @@ class ProbeAnswer:
     cluster_id: EtcdClusterId | None = None
     root: Fingerprint | None = None
     intermediate: Serial | None = None
-    record_state: RecordState | None = None
-    record_expires: datetime | None = None
     given_up: tuple[FormationId, ...] = ()
     highest_lived_of_you: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reserve:
-    """Let me be the one who forms (10 minutes); `release` gives it back."""
-
-    nonce: Nonce
-    release: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReserveAnswer:
-    until: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,51 +193,6 @@ class GiveUpAnswer:
     """`statement`: the encoded envelope of a GivenUp."""
 
     statement: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Revoke:
-    revocation: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevokeAnswer:
-    serials: tuple[Serial, ...]
-    crl: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrlAsk:
-    """The newest CRL, if it is newer than the one I have."""
-
-    have: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrlAnswer:
-    number: int
-    crl: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportAsk:
-    """What does your running etcd use?"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """A member's own words about what its etcd loaded and serves."""
-
-    time: datetime
-    loaded: tuple[Fingerprint, ...]
-    invocation: str
-    boot: str
-    crl_number: int
-    intermediate: Serial | None = None
-    leaf_not_after: datetime | None = None
-    member_id: EtcdMemberId | None = None
-    learner: bool = False
-    applied_index: int = 0
 
 
 def new_record(

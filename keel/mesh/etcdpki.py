@@ -205,19 +205,6 @@ def parse_credential(raw: Secret) -> Credential:
     return Credential(leaf=leaf, chain=tuple(chain), key=key)
 
 
-def encode_authority(authority: Authority) -> Secret:
-    """An authority's certificate and key in one PEM file."""
-    return encode_credential(Credential(leaf=authority.certificate, chain=(), key=authority.key))
-
-
-def parse_authority(raw: Secret) -> Authority:
-    """The inverse; PkiRejected as parse_credential, and `pem` for more than one certificate."""
-    found = parse_credential(raw)
-    if found.chain:
-        raise PkiRejected("pem", got=f"{1 + len(found.chain)} certificates", expected="one")
-    return Authority(certificate=found.leaf, key=found.key)
-
-
 def _leaf(
     intermediate: Authority,
     name: str,

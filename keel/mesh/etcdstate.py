@@ -174,11 +174,6 @@ def give_up(cluster: Cluster, formation: FormationId) -> Cluster:
     )
 
 
-def begin_replacement(cluster: Cluster) -> Cluster:
-    """Back to `starting` in the same cluster with new data (`recover --replace`)."""
-    return replace(cluster, stage=Stage.STARTING, attempt=cluster.attempt + 1)
-
-
 def marker_for(cluster: Cluster) -> Marker | None:
     """The marker that this stage may start over; None while idle."""
     if cluster.formation is None:

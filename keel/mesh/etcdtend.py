@@ -30,7 +30,7 @@ from keel.mesh.etcdmsg import Enroll, EnrollAnswer
 from keel.mesh.etcdplan import CLOCK, CLOCK_DIFFERS
 from keel.mesh.etcdstate import Stage
 from keel.mesh.store import Node
-from keel.mesh.trust import is_root
+from keel.mesh.trust import may_ask
 from keel.outcome import Plan, Waiting
 from keel.ports import Host
 from keel.spec.model import Spec
@@ -132,7 +132,7 @@ def _credentials(host: Host, node: Node) -> Duty:
             host,
             node,
             answer.body.grant,
-            trusted=is_root(node.trust, member.key),
+            trusted=may_ask(node.trust, member.key),
         )
     return Duty(name=name, result=Result.DONE, text=f"{member.display} granted the intermediate")
 

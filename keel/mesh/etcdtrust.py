@@ -10,7 +10,6 @@ Rules:
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 
 from cryptography import x509
@@ -39,11 +38,6 @@ def parse_bundle(raw: bytes) -> tuple[x509.Certificate, ...]:
 def fingerprints(roots: Iterable[x509.Certificate]) -> frozenset[Fingerprint]:
     """What two bundles are compared by."""
     return frozenset(etcdcert.fingerprint(root) for root in roots)
-
-
-def trust_id(roots: Iterable[x509.Certificate]) -> str:
-    """One name for a set of roots: SHA-256 over the sorted fingerprints, lower-case hex."""
-    return hashlib.sha256("\n".join(sorted(fingerprints(roots))).encode()).hexdigest()
 
 
 def _ordered(roots: Iterable[x509.Certificate]) -> tuple[x509.Certificate, ...]:

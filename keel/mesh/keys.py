@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from keel.errors import BadValue
-from keel.types import Secret, SigningKey, WgKey, parse_hex, parse_wg_key
+from keel.types import Secret, SigningKey, WgKey, parse_hex
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
@@ -58,20 +58,6 @@ def wg_pair(private: Secret) -> WgPair:
     key = X25519PrivateKey.from_private_bytes(bytes(scalar))
     public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
     return WgPair(public=WgKey(base64.b64encode(public).decode()), private=Secret(bytes(scalar)))
-
-
-def wg_private_text(private: Secret) -> str:
-    """A WireGuard private or preshared key as `wg` reads it; never log the result."""
-    _expect_key_bytes(private)
-    return base64.b64encode(private.reveal()).decode()
-
-
-def wg_private_from_text(text: str) -> WgPair:
-    """The pair of a private key in `wg`'s base64; BadValue for anything else."""
-    try:
-        return wg_pair(Secret(base64.b64decode(parse_wg_key(text.strip()))))
-    except ValueError as error:
-        raise BadValue("", "not a WireGuard private key") from error
 
 
 def sign(pair: SigningPair, message: bytes) -> bytes:

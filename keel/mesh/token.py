@@ -173,11 +173,6 @@ def temporary_address(prefix: IPv6Network, six: bytes) -> IPv6Address:
     return IPv6Address(prefix.network_address.packed[:8] + b"\xff\xff" + six)
 
 
-def temporary_range(prefix: IPv6Network) -> IPv6Network:
-    """prefix:ffff::/80, where all temporary addresses are."""
-    return IPv6Network((temporary_address(prefix, bytes(6)), 80))
-
-
 def _check(fields: bytes) -> bytes:
     return hashlib.sha256(PREFIX.encode() + fields).digest()[:_CHECK_BYTES]
 

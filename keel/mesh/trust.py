@@ -1,4 +1,4 @@
-"""The trust store: signing keys this node knows, its trust roots, its local blocks.
+"""The trust store: this node's trust roots and its local blocks; the roster knows the keys.
 
 Owns the state record trust.json (its edits and questions are pure; keel.mesh.store reads and
 writes it). Who is a member is the roster's; nothing here decides that.
@@ -9,22 +9,16 @@ writes it). Who is a member is the roster's; nothing here decides that.
      to remove. What was `joined` becomes the operator's when the operator adds it, never back.
 (T3) A block is local: this node heeds and reaches that key no more. It names nobody to others. A
      blocked root may ask nothing.
-(T4) An address that was known with one key is never known with another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from ipaddress import IPv6Address
 
-from keel.errors import Refused
 from keel.types import SigningKey
-
-MAX_TRUST_BYTES = 4 << 20
-"""2048 admitted keys of 150 bytes, with as many blocks and roots."""
 
 
 class Origin(StrEnum):
@@ -32,15 +26,6 @@ class Origin(StrEnum):
 
     JOINED = "joined"
     OPERATOR = "operator"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownKey:
-    """The signing key that answers for an overlay address."""
-
-    address: IPv6Address
-    key: SigningKey
-    extra: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,15 +52,9 @@ class Block:
 class TrustStore:
     """trust.json; fields of a later version survive in `extra`."""
 
-    known: tuple[KnownKey, ...] = ()
     roots: tuple[TrustRoot, ...] = ()
     blocks: tuple[Block, ...] = ()
     extra: Mapping[str, object] = field(default_factory=dict)
-
-
-def key_at(store: TrustStore, address: IPv6Address) -> SigningKey | None:
-    """The key that is known to answer for an address."""
-    return next((one.key for one in store.known if one.address == address), None)
 
 
 def is_root(store: TrustStore, key: SigningKey) -> bool:
@@ -96,21 +75,6 @@ def may_ask(store: TrustStore, key: SigningKey) -> bool:
 def operator_roots(store: TrustStore) -> tuple[SigningKey, ...]:
     """What the self record lists (T2), in the order of keys."""
     return tuple(sorted(one.key for one in store.roots if one.origin is Origin.OPERATOR))
-
-
-def learned(store: TrustStore, members: Iterable[tuple[IPv6Address, SigningKey]]) -> TrustStore:
-    """The store with these members known; nothing is forgotten. Refused (address-of-another-key,
-    T4). Equal to the given store when all were known."""
-    known = {one.address: one for one in store.known}
-    for address, key in members:
-        before = known.setdefault(address, KnownKey(address=address, key=key))
-        if before.key != key:
-            raise Refused(
-                "address-of-another-key",
-                f"{address.compressed} is known with another signing key",
-                "do not trust this roster: compare `keel mesh status` on the member's own console",
-            )
-    return replace(store, known=tuple(known[address] for address in sorted(known)))
 
 
 def with_root(store: TrustStore, key: SigningKey, origin: Origin, now: datetime) -> TrustStore:

@@ -20,9 +20,7 @@ from keel.mesh.etcdgrants import (
     live_grant,
     owner_of,
     read_ledger,
-    revoked_pairs,
     revoked_serials,
-    united,
 )
 from tests.etcd.make import address, grant_line, key, ledger
 from tests.pki.make import NOW
@@ -111,14 +109,8 @@ def test_a_revocation_covers_every_grant_before_it_and_none_after() -> None:
     assert revoked_serials(book) == (
         Revoked(serial=C1.serial, reason=Reason.UNSPECIFIED, at=first.time),
     )
-    assert revoked_pairs(book) == frozenset()
     both = ledger(C1, first, C2, revoked("c", seconds=30))
     assert [one.reason for one in revoked_serials(both)] == [
         Reason.UNSPECIFIED,
         Reason.CESSATION,
     ]
-    assert revoked_pairs(both) == {(address("c"), key("c"))}
-
-
-def test_ledgers_of_several_are_united_without_doubles_in_order_of_time() -> None:
-    assert united([ledger(C1, C2), ledger(C1, B1)]) == ledger(C1, B1, C2)

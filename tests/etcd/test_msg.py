@@ -14,7 +14,6 @@ from keel.mesh.etcdmsg import ProbeAnswer, RecordState
 from keel.mesh.etcdstate import Stage
 from keel.types import Capability, EtcdClusterId
 from tests.etcd import make
-from tests.pki.make import NOW
 
 PROBE_ANSWER = ProbeAnswer(
     capability=Capability.ETCD,
@@ -28,8 +27,6 @@ PROBE_ANSWER = ProbeAnswer(
     formation=make.F1,
     cluster_id=EtcdClusterId(2**64 - 1),
     root=fingerprint(make.root().certificate),
-    record_state=RecordState.NEW,
-    record_expires=NOW,
     given_up=(make.F2,),
 )
 

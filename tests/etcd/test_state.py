@@ -19,7 +19,6 @@ from keel.mesh.etcdstate import (
     Queued,
     Stage,
     Wanted,
-    begin_replacement,
     dequeue,
     enqueue,
     fail,
@@ -91,7 +90,6 @@ def test_unknown_fields_survive_every_transition() -> None:
         started(found),
         mark_formed(started(found)),
         give_up(started(found), F1),
-        begin_replacement(mark_formed(started(found))),
     ):
         assert cluster.extra == {"later": 1}
 
@@ -121,15 +119,6 @@ def test_a_formed_cluster_stays_formed_when_a_newer_record_is_taken() -> None:
 def test_giving_up_a_formation_that_was_never_begun_leaves_the_stage_alone() -> None:
     assert give_up(started(), F2) == replace(started(), given_up=(F2,))
     assert give_up(give_up(Cluster(), F2), F2).given_up == (F2,)
-
-
-def test_a_replacement_begins_with_new_data_in_the_same_cluster() -> None:
-    again = begin_replacement(mark_formed(started()))
-    assert (again.stage, again.attempt, again.cluster_id) == (
-        Stage.STARTING,
-        2,
-        EtcdClusterId(2**63 + 1),
-    )
 
 
 def test_only_the_marker_of_this_formation_and_attempt_matches() -> None:

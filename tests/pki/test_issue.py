@@ -227,11 +227,6 @@ def test_a_credential_is_one_file_and_reads_back_equal() -> None:
     assert etcdpki.parse_credential(raw) == credential
 
 
-def test_an_authority_reads_back_equal() -> None:
-    authority = make.intermediate()
-    assert etcdpki.parse_authority(etcdpki.encode_authority(authority)) == authority
-
-
 CREDENTIAL_PEM = etcdpki.encode_credential(make.member()).reveal()
 
 
@@ -257,12 +252,6 @@ def test_a_damaged_credential_is_refused_by_name(raw: bytes, check: str) -> None
     with pytest.raises(PkiRejected) as caught:
         etcdpki.parse_credential(Secret(raw))
     assert caught.value.check == check
-
-
-def test_an_authority_has_no_chain() -> None:
-    with pytest.raises(PkiRejected) as caught:
-        etcdpki.parse_authority(Secret(CREDENTIAL_PEM))
-    assert caught.value.check == "pem"
 
 
 def test_no_repr_shows_a_key() -> None:

@@ -11,15 +11,15 @@ from ipaddress import IPv6Address
 import pytest
 
 from keel.errors import Refused
+from keel.mesh.firewallrules import invite_range
 from keel.mesh.token import (
     EtcdHint,
     Token,
     derive,
     encode_token,
     parse_token,
-    temporary_range,
 )
-from keel.types import Endpoint, NodeName, mesh_prefix_contains
+from keel.types import Endpoint, NodeName
 from tests.channelkit import INVITE, KEYS, MESH, NOW, PREFIX, SECRET, TOKEN
 
 BARE = dataclasses.replace(TOKEN, root=None, holder=None, endpoints=(), etcd=EtcdHint.NONE)
@@ -158,9 +158,8 @@ def test_no_repr_shows_the_secret_or_a_key() -> None:
 
 def test_the_temporary_address_is_never_a_members() -> None:
     assert KEYS.address in PREFIX
-    assert KEYS.address in temporary_range(PREFIX)
-    assert temporary_range(PREFIX).prefixlen == 80
-    assert not mesh_prefix_contains(PREFIX, KEYS.address)
+    assert KEYS.address in invite_range(PREFIX)
+    assert invite_range(PREFIX).prefixlen == 80
 
 
 def test_every_label_mesh_and_invite_gives_other_keys() -> None:
