@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
+from datetime import datetime
 from enum import IntEnum
 from pathlib import Path
 from typing import ClassVar
@@ -180,15 +181,25 @@ class PkiRejected(KeelError):
 
 
 class PeerError(KeelError):
-    """A member answered wrongly, refused, or did not answer."""
+    """A member answered wrongly, refused, or did not answer. `said_at`: its own clock, when it
+    signed the refusal: it lives."""
 
     code = "peer"
     exit = Exit.INCOMPLETE
     http = 502
     retryable = True
 
-    def __init__(self, member: str, reason: str, text: str, *, remedy: str = "") -> None:
+    def __init__(
+        self,
+        member: str,
+        reason: str,
+        text: str,
+        *,
+        remedy: str = "",
+        said_at: datetime | None = None,
+    ) -> None:
         super().__init__(member, reason, text)
+        self.said_at = said_at
         self.member = member
         self.reason = reason
         self.text = text

@@ -311,7 +311,9 @@ def open_reply(raw: bytes, cls: type[T], *, request: bytes, member: str) -> Answ
         raise PeerError(member, "reply-other", "its answer belongs to another message")
     if reply.refusal:
         refused = reply.refusal
-        raise PeerError(member, refused.rule, refused.text, remedy=refused.remedy)
+        raise PeerError(
+            member, refused.rule, refused.text, remedy=refused.remedy, said_at=reply.time
+        )
     try:
         return Answered(body=codec.from_json(cls, reply.body, path="body"), time=reply.time)
     except BadValue as error:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from keel import codec
-from keel.errors import BadValue, KeelError
+from keel.errors import BadValue, KeelError, PeerError
 from keel.mesh import exchange, join, liveness, roster, store, talk
 from keel.mesh.clocks import ahead_by
 from keel.mesh.envelope import Answered
@@ -86,7 +86,7 @@ def sample(
     answered = [
         member.wireguard
         for member, answer in answers.items()
-        if member.wireguard is not None and not isinstance(answer, KeelError)
+        if member.wireguard is not None and _said_at(answer) is not None
     ]
     samples = liveness.take(
         _load_samples(host), device, now=host.clock.monotonic(), answered=answered
@@ -127,15 +127,27 @@ def _seen(
     now: float,
     window: tuple[datetime, datetime],
 ) -> MemberSeen:
-    given = isinstance(answer, Answered)
+    said_at = _said_at(answer)
     taken = samples.peers.get(member.wireguard) if member.wireguard else None
     return MemberSeen(
         member=member,
-        state=liveness.judge(taken, now=now, answer=Answer.GIVEN if given else Answer.MISSING),
+        state=liveness.judge(taken, now=now, answer=Answer.GIVEN if said_at else Answer.MISSING),
         peer=_peer(device, member),
         silent_seconds=liveness.silent_seconds(taken, now=now),
-        clock_offset=ahead_by(answer.time, *window) if isinstance(answer, Answered) else None,
+        clock_offset=ahead_by(said_at, *window) if said_at else None,
     )
+
+
+def _said_at(answer: object) -> datetime | None:
+    """The member's clock in its signed word. A signed refusal is one, too: a clock that is minutes
+    off is met with nothing else."""
+    match answer:
+        case Answered():
+            return answer.time
+        case PeerError():
+            return answer.said_at
+        case _:
+            return None
 
 
 def _peer(device: WgDevice | None, member: Member) -> WgPeerState | None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from keel.errors import Refused
-from keel.mesh import etcdstore, etcdtend, talk
+from keel.mesh import etcdstore, etcdtend, status, talk
 from keel.mesh.etcdtend import Duty, Result
+from keel.mesh.liveness import Liveness
 from tests.flow.world import World
 
 WRONG = timedelta(minutes=10)
@@ -94,3 +95,15 @@ def test_a_damaged_hint_of_the_clocks_is_as_good_as_none(world: World) -> None:
     assert talk.clock_is_off(world.host("b"))
     world.net.nodes["b"].paths.clocks.write_bytes(b"{")
     assert not talk.clock_is_off(world.host("b"))
+
+
+@pytest.mark.parametrize("wrong_by", [WRONG, -WRONG])
+def test_status_tells_a_clock_that_is_too_far_off_for_an_answer(
+    world: World, wrong_by: timedelta
+) -> None:
+    """c refuses the greeting as stale, and signs that: it is up, and its clock is known."""
+    world.settle()
+    world.net.nodes["c"].clock.wrong_by = wrong_by
+    found = status.look(world.host("a"), world.spec("a"))
+    (seen,) = (one for one in found.members if one.member.display == "c")
+    assert (seen.state, seen.clock_offset) == (Liveness.UP, wrong_by)

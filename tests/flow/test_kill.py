@@ -237,8 +237,8 @@ STORIES = {
     "sync": Story(one_has_news, sync, sync_again, members_are("a", "b", "c"), "b", 18),
     "leave": Story(three_without_etcd, leave, leave_again, b_is_gone, "b", 28),
     "birth, the joiner": Story(a_third_invited, birth, birth_again, one_cluster, "c", 330),
-    "birth, the holder": Story(a_third_invited, birth, birth_again, one_cluster, "a", 250),
-    "birth, the other": Story(a_third_invited, birth, birth_again, one_cluster, "b", 250),
+    "birth, the holder": Story(a_third_invited, birth, birth_again, one_cluster, "a", 210),
+    "birth, the other": Story(a_third_invited, birth, birth_again, one_cluster, "b", 165),
 }
 
 
