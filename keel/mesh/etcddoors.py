@@ -16,6 +16,7 @@ from keel.mesh import (
     store,
     up,
 )
+from keel.mesh.etcdholder import held_epoch
 from keel.mesh.etcdmsg import (
     Enroll,
     EnrollAnswer,
@@ -56,7 +57,7 @@ def own_state(host: Host, spec: Spec, node: Node) -> ProbeAnswer:
         window_open=host.files.exists(host.paths.window),
         stage=cluster.stage,
         epoch=cluster.epoch,
-        holder_epoch=0,
+        holder_epoch=held_epoch(host),
         crl_number=etcdcrl.read_crl(crl, roots).number if crl and roots else 0,
         sees_leader=etcdmember.sees_leader(host),
         formation=cluster.formation,

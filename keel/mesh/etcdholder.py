@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keel import codec
-from keel.errors import BadValue
+from keel.errors import BadValue, StateCorrupt
 from keel.mesh import etcdstore, records, wire
 from keel.mesh.records import HolderRecord
 from keel.mesh.store import Node
@@ -17,9 +17,9 @@ def holder_of(host: Host, node: Node) -> SigningKey | None:
     Before a node's first grant it has no root to judge a statement by; the roster's is then only
     a hint whom to ask, and the grant that comes back is judged by its own rules.
     """
-    held = etcdstore.load_holder(host)
+    held = _held(host)
     if held is not None:
-        return _parse(held).ed25519
+        return held.ed25519
     hints = [
         _parse(raw)
         for raw in node.roster.raws.values()
@@ -27,6 +27,22 @@ def holder_of(host: Host, node: Node) -> SigningKey | None:
     ]
     live = [one for one in hints if node.view.by_key(one.ed25519) is not None]
     return max(live, key=lambda one: one.epoch).ed25519 if live else None
+
+
+def held_epoch(host: Host) -> int:
+    """The epoch of the statement that this node obeys; an older one is never obeyed again."""
+    held = _held(host)
+    return 0 if held is None else held.epoch
+
+
+def _held(host: Host) -> HolderRecord | None:
+    raw = etcdstore.load_holder(host)
+    if raw is None:
+        return None
+    try:
+        return _parse(raw)
+    except BadValue as error:
+        raise StateCorrupt(host.paths.holder_statement, error.summary()) from error
 
 
 def _parse(raw: bytes) -> HolderRecord:

@@ -40,6 +40,7 @@ from keel.mesh.etcdcheck import (
     check_record,
 )
 from keel.mesh.etcdconf import EtcdSettings
+from keel.mesh.etcdholder import held_epoch
 from keel.mesh.etcdmsg import (
     KIND_ENROLMENT,
     KIND_GIVEN_UP,
@@ -118,6 +119,7 @@ def take_grant(host: Host, node: Node, grant: Grant, *, trusted: bool) -> Checke
             request_key=request.key,
             pinned=held or pinned,
             trusted=trusted,
+            holder_epoch=held_epoch(host),
         ),
         host.clock.now(),
     )
@@ -141,13 +143,15 @@ def take_record(host: Host, node: Node, raw: bytes, *, window_open: bool = False
             address=node.address,
             roots=etcdstore.load_roots(host),
             cluster=cluster,
-            holder_epoch=0,
+            holder_epoch=held_epoch(host),
             window_open=window_open,
         ),
         host.clock.now(),
     )
     if checked.again:
         return checked
+    if checked.holder.epoch > held_epoch(host):
+        etcdstore.save_holder(host, checked.record.holder)
     etcdstore.save_record(host, raw)
     record = checked.record
     etcdstore.save_cluster(

@@ -10,7 +10,19 @@ from pathlib import Path
 import pytest
 
 from keel.errors import EtcdError, Refused
-from keel.mesh import birth, drafts, etcdmember, etcdstore, store, wire
+from keel.mesh import (
+    birth,
+    drafts,
+    etcdcert,
+    etcdholder,
+    etcdissue,
+    etcdmember,
+    etcdstore,
+    records,
+    store,
+    wire,
+)
+from keel.mesh.etcdmsg import RecordState
 from keel.mesh.etcdstate import Stage
 from keel.mesh.token import Token
 from keel.types import LOCALHOST, Nonce
@@ -215,3 +227,37 @@ def test_a_formation_with_a_leader_is_not_given_up(tmp_path: Path) -> None:
     with pytest.raises(Refused) as caught:
         etcdmember.give_up(world.host("b"), world.loaded("b"), formation)
     assert caught.value.rule == "formation-alive"
+
+
+def holder_statement(world: World, epoch: int) -> bytes:
+    """The holder's word of that epoch, by its key and by the root's."""
+    node, held = world.loaded("a"), etcdstore.load_authority(world.host("a"))
+    assert held is not None
+    root = etcdcert.fingerprint(held[1].certificate)
+    body = records.HolderRecord(
+        mesh=node.mesh,
+        ed25519=node.key,
+        epoch=epoch,
+        generations=(records.Generation(number=1, root=root),),
+    )
+    envelope = wire.seal(records.HOLDER, body, node.identity.signing)
+    signed = etcdcert.sign_with_root(held[1], wire.message(envelope))
+    return wire.encode(wire.with_signature(envelope, wire.root_key_id(root), signed))
+
+
+def test_members_obey_the_highest_holder_statement_and_never_an_older_one(tmp_path: Path) -> None:
+    world = born(tmp_path)
+    a, b = world.host("a"), world.host("b")
+    book = etcdstore.load_book(a)
+
+    def signed(epoch: int, statement: int) -> bytes:
+        etcdstore.save_holder(a, holder_statement(world, statement))
+        return etcdissue.sign_record(
+            a, world.loaded("a"), book.formations[-1], epoch=epoch, state=RecordState.EXISTING
+        )
+
+    etcdmember.take_record(b, world.loaded("b"), signed(book.epoch + 1, 2))
+    assert etcdholder.held_epoch(b) == 2
+    with pytest.raises(Refused) as caught:
+        etcdmember.take_record(b, world.loaded("b"), signed(book.epoch + 2, 1))
+    assert caught.value.rule == "holder-old"
