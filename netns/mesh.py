@@ -9,6 +9,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -140,9 +141,13 @@ def join_all(lab: Lab, names: Sequence[Name]) -> None:
 
 def wait_until_whole(lab: Lab, names: Sequence[Name]) -> None:
     """Wait until each of them sees all of them up."""
-    for name in names:
+
+    def wait(name: Name) -> None:
         whole = partial(_sees, lab, name, lambda found: is_whole(found, names))
         lab.wait(whole, WHOLE_SECONDS, f"{name} to see {', '.join(names)} up")
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(wait, names))
 
 
 def wait_for_registry(lab: Lab, names: Sequence[Name]) -> None:

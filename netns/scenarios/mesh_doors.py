@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from netns import mesh
+from netns import mesh, underlay
 from netns.lab import Lab
 from netns.scenario import Report
 from netns.topology import Mode, names, node
@@ -122,8 +122,9 @@ print(encode_token(dataclasses.replace(token, secret=Secret(bytes(32)))))
 def run(lab: Lab, report: Report) -> None:
     mesh.create(lab, A)
     token = mesh.invite(lab, A)
+    capture = lab.capture(B)
     with ThreadPoolExecutor(1) as pool:
-        silent = silence(lab, pool)
+        silent = wrong_secret(lab, pool)
         address = raise_tunnel(lab, report, token)
         doors(lab, report, address)
         paths(lab, report)
@@ -133,11 +134,14 @@ def run(lab: Lab, report: Report) -> None:
     explained = all(cause in str(tried.document.get("remedy")) for cause in causes)
     met = (tried.exit, tried.rule) == (INCOMPLETE, "no-answer") and explained
     report.expect(met, f"a wrong secret: {tried}")
+    found = underlay.inspect(capture.stop())
+    silence = not {"response", "cookie", "data"} & set(found.kinds) and not found.foreign
+    report.expect(silence, f"and nothing at all came back: {found}")
     joined = mesh.try_join(lab, B, mesh.invite(lab, A))
     report.expect(joined.exit == DONE, f"the same node with a right one: {joined}")
 
 
-def silence(lab: Lab, pool: ThreadPoolExecutor) -> Future[mesh.Tried]:
+def wrong_secret(lab: Lab, pool: ThreadPoolExecutor) -> Future[mesh.Tried]:
     """b joins with a token whose secret is wrong, while the rest goes on."""
     argv = ["python3", "-c", WRONG_SECRET]
     wrong = lab.exec(B, argv, input=f"{mesh.invite(lab, A)}\n").stdout.strip()

@@ -7,7 +7,7 @@ import re
 from functools import partial
 from pathlib import Path
 
-from netns import mesh, underlay
+from netns import mesh, registry, underlay
 from netns.lab import Lab
 from netns.scenario import Report
 from netns.topology import WIREGUARD_PORT, Name, names, node
@@ -110,7 +110,9 @@ def has_foreign(capture: Path) -> bool:
 
 
 def power_cut(lab: Lab, report: Report) -> None:
-    """All of them off at once, and on again: the mesh is back without a hand."""
+    """All of them off at once, and on again: mesh and registry are back without a hand."""
+    registry.wait_for_voters(lab, EVERYONE)
+    before = registry.judge_one_cluster(lab, report, EVERYONE, "before")
     addresses = {name: mesh.status(lab, name)["self"]["address"] for name in EVERYONE}
     lab.kill(*EVERYONE)
     report.note("all without power")
@@ -123,3 +125,7 @@ def power_cut(lab: Lab, report: Report) -> None:
         tables = lab.exec(name, ["nft", "list", "tables"]).stdout.split("\n")
         both = {"table inet keel", "table inet underlay"} <= set(tables)
         report.expect(both, f"{name}: fence and keel's own rules stand")
+    registry.wait_for_voters(lab, EVERYONE)
+    after = registry.judge_one_cluster(lab, report, EVERYONE, "after")
+    kept = after == before and registry.get(lab, C, "before") == f"by {A}"
+    report.expect(kept, "the same cluster, with what was written before")
