@@ -22,13 +22,7 @@ class Parser(ArgumentParser):
     """Raises UsageError instead of printing and leaving."""
 
     def error(self, message: str) -> NoReturn:
-        if _TOKEN.search(message):  # not echoed: where this goes may be a log
-            raise UsageError(
-                "a token is never an argument: everyone on this host could read it; leave it out"
-                " and it is asked for",
-                command="keel mesh join",
-            )
-        raise UsageError(message, command=self.prog)
+        raise _usage(message, command=self.prog)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +38,12 @@ class Chosen:
 
 def parse(tree: Group, argv: Sequence[str]) -> Chosen:
     """UsageError with the command whose help explains; SystemExit(0) after --help or --version."""
-    found = build(tree).parse_args(argv)
+    found, unknown = build(tree).parse_known_args(argv)
+    command = found.command
+    if unknown:  # argparse would name the help of `keel` alone, which explains none of them
+        raise _usage(f"unrecognized arguments: {' '.join(unknown)}", command=command)
     verb = getattr(found, "verb", None)
     if verb is None:
-        command = getattr(found, "group", tree.name)
         raise UsageError(f"`{command}` needs a command after it", command=command)
     return Chosen(
         verb=verb,
@@ -62,10 +58,11 @@ def build(tree: Group) -> Parser:
     """The argparse tree; man pages and completion are made from the same one."""
     parser = Parser(
         prog=tree.name,
-        description=fill(tree.description, width=TEXT_WIDTH),
+        description=_filled(tree.description),
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"keel {keel.VERSION}")
+    parser.set_defaults(command=parser.prog)
     _add_common(parser)
     _add_children(parser, tree)
     return parser
@@ -79,16 +76,16 @@ def verb_parser(verb: Verb, *, prog: str) -> Parser:
 
 
 def _add_children(parser: Parser, group: Group) -> None:
-    parser.set_defaults(group=parser.prog)
     words = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
     for child in group.children:
         made = words.add_parser(
             child.name,
             help=child.summary,
-            description=fill(child.description, width=TEXT_WIDTH),
+            description=_filled(child.description),
             epilog=f"example:\n  {child.example}" if isinstance(child, Verb) else None,
             formatter_class=RawDescriptionHelpFormatter,
         )
+        made.set_defaults(command=made.prog)
         _add_common(made)
         if isinstance(child, Group):
             _add_children(made, child)
@@ -122,6 +119,21 @@ def _add_common(parser: Parser) -> None:
         default=SUPPRESS,
         help="colour on terminals only (auto), always or never",
     )
+
+
+def _usage(message: str, *, command: str) -> UsageError:
+    if _TOKEN.search(message):  # not echoed: where this goes may be a log
+        return UsageError(
+            "a token is never an argument: everyone on this host could read it; leave it out"
+            " and it is asked for",
+            command="keel mesh join",
+        )
+    return UsageError(message, command=command)
+
+
+def _filled(text: str) -> str:
+    """A unit's name stays in one piece: it is there to be copied."""
+    return fill(text, width=TEXT_WIDTH, break_on_hyphens=False)
 
 
 def flag(found: Namespace, name: str) -> bool:

@@ -40,7 +40,9 @@ def _prompted(stdin: TextIO, ask: Callable[[str], str]) -> Token:
     from keel.mesh.token import parse_token
 
     if not stdin.isatty():
-        raise UsageError("no terminal to ask for the token; use --token-file FILE or -")
+        raise UsageError(
+            "no terminal to ask for the token; use --token-file FILE or -", command="keel mesh join"
+        )
     text = ""
     prompt = "token: "
     while line := ask(prompt).strip():

@@ -172,6 +172,10 @@ def test_a_senseless_command_line_is_2_and_names_the_help(
     assert "--help`" in ran.stderr
 
 
+def test_an_unknown_option_names_the_help_of_its_own_command(run) -> None:
+    assert "see `keel group act --help`" in run(AssertionError("ran"), "group", "act", "--x").stderr
+
+
 @pytest.mark.parametrize("argv", [("--color=always", "group", "act"), ("group", "act", "-v")])
 def test_common_options_stand_before_and_after_the_words(run, argv: tuple[str, ...]) -> None:
     assert run(Report(), *argv).status == 0

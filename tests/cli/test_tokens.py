@@ -48,8 +48,9 @@ def test_stdin() -> None:
 
 
 def test_without_a_terminal_nobody_is_asked() -> None:
-    with pytest.raises(UsageError, match="--token-file"):
+    with pytest.raises(UsageError, match="--token-file") as caught:
         tokens.read(None, stdin=io.StringIO(), ask=lambda prompt: TOKEN)
+    assert "keel mesh join --help" in caught.value.remedy()
 
 
 def typed(*lines: str) -> Token:
