@@ -110,9 +110,14 @@ def _arguments(parser: ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--wait", action="store_true", help="wait until the new node has joined")
     what.add_argument("--list", action="store_true", help="show the invites known here")
-    what.add_argument("--cancel", metavar="ID", help="end this one; a node that holds it is out")
+    what.add_argument(
+        "--cancel", metavar="ID", help="end this one; a node that claimed it is removed"
+    )
     parser.add_argument(
-        "--life", default=DEFAULT_LIFE, metavar="TIME", help="how long it is good, at most 24h"
+        "--life",
+        default=DEFAULT_LIFE,
+        metavar="TIME",
+        help="how long it is good: a number and s, m or h, at most 24h",
     )
 
 
