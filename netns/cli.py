@@ -73,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
         "--link",
         type=quality,
         default=Quality(),
-        metavar="DELAYms,JITTERms,LOSS%%",
+        metavar="DELAYms,JITTERms,LOSS%",
         help="of each direction (perfect)",
     )
     up.add_argument("--no-join", action="store_true", help="boot only")
@@ -109,7 +109,7 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--cut", action="store_true", help="nothing passes")
     what.add_argument("--heal", action="store_true", help="undo a cut")
     what.add_argument(
-        "--set", type=quality, metavar="DELAYms,JITTERms,LOSS%%", help="of each direction"
+        "--set", type=quality, metavar="DELAYms,JITTERms,LOSS%", help="of each direction"
     )
 
     _name(verbs.add_parser("kill", help="cut an appliance's power"))
