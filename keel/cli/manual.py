@@ -49,10 +49,7 @@ network:
   wireguard:
     port: 51820
     endpoints: ["203.0.113.7:51820"]
-overlays: {etcd: disabled}
-monitor:
-  channels:
-    - {type: mail, to: root@example.org}"""
+overlays: {etcd: disabled}"""
 
 
 def verbs(group: Group, path: str) -> Iterator[tuple[str, Verb]]:

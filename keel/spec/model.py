@@ -86,7 +86,7 @@ AlertChannel = WebhookChannel | MailChannel | CommandChannel
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Monitor:
     channels: tuple[AlertChannel, ...] = ()
-    """Besides the journal, which always hears of it."""
+    """Checked and kept; nothing is told to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,14 +131,14 @@ SETTINGS = (
         path="node.name",
         default="the host name",
         text="This node's name in the mesh: 1 to 63 of a-z, 0-9 and -. It is taken when the node "
-        "creates or joins a mesh.",
+        "creates or joins a mesh; a change after that changes nothing.",
     ),
     Setting(
         path="network.wireguard.interface",
         default=DEFAULT_INTERFACE,
         text="The WireGuard interface, which keel owns. It begins with keel, so that the installed "
         ".network file keeps systemd-networkd away from it. Choose it before the node creates or "
-        "joins a mesh.",
+        "joins a mesh; on a member it cannot be changed.",
     ),
     Setting(
         path="network.wireguard.port",
@@ -174,12 +174,14 @@ SETTINGS = (
         path="overlays.etcd",
         default="disabled",
         text="disabled or enabled. keel sets it to enabled when this node is to be a member of the "
-        "etcd cluster; everything else in the file is left as it is.",
+        "etcd cluster; everything else in the file is left as it is. Setting it to disabled on a "
+        "member of the cluster neither stops etcd nor takes the node out.",
     ),
     Setting(
         path="monitor.channels",
         default="[]",
-        text="Who hears of warnings besides the journal: {type: webhook, url: URL}, {type: mail, "
-        "to: ADDRESS} or {type: command, argv: [PROGRAM, ARGUMENT...]}.",
+        text="{type: webhook, url: URL}, {type: mail, to: ADDRESS} or {type: command, argv: "
+        "[PROGRAM, ARGUMENT...]}. Checked and kept; this version of keel tells none of them "
+        "anything. Let what watches your servers run `keel mesh status --check`.",
     ),
 )
