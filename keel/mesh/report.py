@@ -13,7 +13,7 @@ from keel import codec
 from keel.mesh import etcdlook, roster
 from keel.mesh.etcdids import address_of_url, id_text
 from keel.mesh.etcdlook import EtcdSeen, Phase, Role
-from keel.mesh.liveness import Liveness
+from keel.mesh.liveness import SUSPECT_SECONDS, Liveness
 from keel.mesh.status import MemberSeen, MeshSeen
 from keel.mesh.warnings import Warning, warn
 from keel.ports import EtcdMember
@@ -186,6 +186,8 @@ def _mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
 def _silence(one: MemberSeen) -> str:
     if one.silent_seconds is None:
         return "nothing was ever received from it"
+    if one.silent_seconds < SUSPECT_SECONDS:
+        return f"no answer, though something was received {one.silent_seconds:.0f} s ago"
     return f"no answer, and nothing received for {one.silent_seconds:.0f} s"
 
 
