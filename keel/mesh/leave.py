@@ -53,7 +53,7 @@ def _refuse_voter(host: Host) -> None:
         raise Refused(
             "leave-etcd-member",
             "this node is a member of the etcd cluster, which would go on counting it",
-            "remove it from the cluster first: see `keel mesh etcd status` on the holder",
+            "keep it a member: keel takes no node out of the cluster in this version",
         )
 
 

@@ -94,7 +94,7 @@ KINDS: Mapping[str, Kind] = {
     "etcd-no-fault-tolerance": Kind(
         severity=Severity.WARNING,
         text="etcd has no fault tolerance: {detail}",
-        remedy="bring the members that are down back, or add members",
+        remedy="bring the members that are down back; `keel mesh status` names them",
     ),
     "etcd-waits": Kind(
         severity=Severity.WARNING,
