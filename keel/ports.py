@@ -33,9 +33,6 @@ class Chance(Protocol):
     def bytes(self, size: int) -> bytes:
         """Unpredictable bytes, good enough for keys."""
 
-    def fraction(self) -> float:
-        """Uniform in [0, 1), for jitter only."""
-
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
@@ -233,8 +230,6 @@ class Machine(Protocol):
 
     def is_root(self) -> bool: ...
 
-    def user_exists(self, name: str) -> bool: ...
-
     def bound_tcp(self) -> str:
         """Bound TCP's silence after a cut (design section 5); the setting that holds now."""
 
@@ -244,9 +239,6 @@ class Machine(Protocol):
 
     def unbound_tcp(self) -> None:
         """Back to the kernel's defaults."""
-
-    def clock_synchronised(self) -> bool:
-        """Whether systemd-timesyncd (or another) says that the clock follows NTP."""
 
 
 class Console(Protocol):

@@ -44,6 +44,7 @@ def leave(host: Host, spec: Spec) -> Done[Left]:
         up.stop_units(host)
         host.wireguard.drop_interface(spec.network.wireguard.interface)
         host.firewall.drop()
+        host.machine.unbound_tcp()
         _move_aside(host, node)
     return Done(value=Left(told=told, not_told=not_told), changed=(f"member/{node.address} left",))
 

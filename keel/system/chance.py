@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 
 
 class SystemChance:
@@ -11,6 +10,3 @@ class SystemChance:
 
     def bytes(self, size: int) -> bytes:
         return os.urandom(size)
-
-    def fraction(self) -> float:
-        return random.SystemRandom().random()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import pwd
 import socket
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -60,13 +59,6 @@ class LinuxMachine:
     def is_root(self) -> bool:
         return os.geteuid() == 0
 
-    def user_exists(self, name: str) -> bool:
-        try:
-            pwd.getpwnam(name)
-        except KeyError:
-            return False
-        return True
-
     def bound_tcp(self) -> str:
         """A lower value is left alone; where /proc/sys is read-only nothing changes, and what is
         returned says so."""
@@ -86,12 +78,6 @@ class LinuxMachine:
         setting = self._tcp_setting()
         if setting is not None and self._value(setting) == setting.bound:
             self._write(setting, setting.default)
-
-    def clock_synchronised(self) -> bool:
-        if (self._root / "run/systemd/timesync/synchronized").exists():
-            return True
-        argv = ["timedatectl", "show", "--property=NTPSynchronized", "--value"]
-        return self._proc.run(argv, check=False).stdout.strip() == b"yes"
 
     def _tcp_setting(self) -> TcpSetting | None:
         return next((each for each in TCP_SETTINGS if self._file(each).exists()), None)

@@ -73,6 +73,3 @@ class SeededChance:
 
     def bytes(self, size: int) -> bytes:
         return self._random.randbytes(size)
-
-    def fraction(self) -> float:
-        return self._random.random()

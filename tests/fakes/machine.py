@@ -187,9 +187,7 @@ class FakeMachine:
     name: str = "node"
     hosts: tuple[Endpoint, ...] = ()
     root: bool = True
-    users: set[str] = field(default_factory=lambda: {"etcd"})
     tcp: str = "off"
-    synchronised: bool = True
 
     def hostname(self) -> str:
         return self.name
@@ -199,9 +197,6 @@ class FakeMachine:
 
     def is_root(self) -> bool:
         return self.root
-
-    def user_exists(self, name: str) -> bool:
-        return name in self.users
 
     def bound_tcp(self) -> str:
         self.effects.happen("bound tcp")
@@ -214,9 +209,6 @@ class FakeMachine:
     def unbound_tcp(self) -> None:
         self.effects.happen("unbound tcp")
         self.tcp = "off"
-
-    def clock_synchronised(self) -> bool:
-        return self.synchronised
 
 
 @dataclass

@@ -44,6 +44,15 @@ def test_who_leaves_is_gone_from_every_members_interface_and_keeps_its_state(
     assert len(kept) == 1
 
 
+def test_who_leaves_gives_tcp_back_to_the_kernel(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    mesh_of(world, "ab")
+    machine = world.host("b").machine
+    machine.bound_tcp()
+    leave.leave(world.host("b"), world.spec("b"))
+    assert machine.tcp_bound_now() == "off"
+
+
 def test_who_was_not_reached_learns_it_from_the_others(tmp_path: Path) -> None:
     world = World(tmp_path)
     mesh_of(world, "abc")
