@@ -37,6 +37,10 @@ FILES = (
     ("/etc/etcd/keel", "What is laid for etcd."),
     ("/var/lib/keel-etcd", "etcd's data."),
     ("/var/lib/keel/left", "Keys and state of meshes that this node has left."),
+    (
+        "/usr/share/doc/keel/mesh.md.gz",
+        "The operator's manual, with a chapter for every warning and refusal; see zless(1).",
+    ),
 )
 ENVIRONMENT = (
     ("NO_COLOR", "Not empty: no colour, unless --color says otherwise."),
