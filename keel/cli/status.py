@@ -81,9 +81,11 @@ def etcd_text(etcd: Mapping[str, Any]) -> str:
     """The registry: phase, members, certificates, what it waits for."""
     lines = [f"etcd: {etcd['phase']}, root held by {etcd['holder'] or '<none>'}"]
     if etcd["voters"]:
+        names = {one["id"]: one["name"] for one in etcd["members"]}
+        leader = names.get(etcd["leader"]) or etcd["leader"] or "<none>"
         lines.append(
             f"cluster {etcd['cluster_id']}: {etcd['voters']} voters, quorum {etcd['quorum']},"
-            f" fault tolerance {etcd['fault_tolerance']}, leader {etcd['leader']}"
+            f" fault tolerance {etcd['fault_tolerance']}, leader {leader}"
         )
         lines.append(
             render.table(
