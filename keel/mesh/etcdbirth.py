@@ -114,7 +114,16 @@ def joined(host: Host, key: SigningKey) -> None:
     if etcdstore.load_authority(host) is not None:
         with store.locked(host, "the mesh"):
             etcdstore.save_book(host, birth.confirm(etcdstore.load_book(host), key))
-    host.units.start(up.TEND_UNIT, block=False)
+    up.kick_tend(host)
+
+
+def is_open(host: Host, removed: frozenset[SigningKey]) -> bool:
+    """Whether this node is in the middle of a birth: it started, or has to begin one."""
+    if etcdstore.load_cluster(host).stage is Stage.STARTING:
+        return True
+    formation = birth.under_way(etcdstore.load_book(host), removed)
+    held = etcdmember.current_record(host)
+    return formation is not None and (held is None or held.formation != formation.formation)
 
 
 def begin(host: Host, node: Node) -> bytes | None:

@@ -81,7 +81,7 @@ def _take_record(asked: Asked) -> TakeRecordAnswer:
             host, asked.node, wanted.record, window_open=host.files.exists(host.paths.window)
         )
         cluster = etcdstore.load_cluster(host)
-    host.units.start(up.TEND_UNIT, block=False)
+    up.kick_tend(host)
     return TakeRecordAnswer(stage=cluster.stage, epoch=cluster.epoch)
 
 
@@ -92,7 +92,7 @@ def _enroll(asked: Asked) -> EnrollAnswer:
         node, _ = store.merge_into(host, asked.node, wanted.admissions)
         admitted = {one.key: one.address for one in node.view.members}
         granted = etcdissue.grant(host, node, wanted.enrolment, admitted=admitted)
-    host.units.start(up.TEND_UNIT, block=False)
+    up.kick_tend(host)
     return EnrollAnswer(grant=granted)
 
 

@@ -21,6 +21,7 @@ from keel.mesh import (
     selfrecord,
     store,
     talk,
+    up,
 )
 from keel.mesh.etcdbirth import ETCD_PATH
 from keel.mesh.etcddoors import ENROLL
@@ -28,15 +29,13 @@ from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdmember import EnableSpec
 from keel.mesh.etcdmsg import Enroll, EnrollAnswer
 from keel.mesh.etcdplan import CLOCK, CLOCK_DIFFERS
-from keel.mesh.etcdstate import Stage
 from keel.mesh.store import Node
 from keel.mesh.trust import may_ask
 from keel.outcome import Plan, Waiting
 from keel.ports import Host
 from keel.spec.model import Spec
-from keel.types import Capability
+from keel.types import Capability, SigningKey
 
-FAST_TIMER = "keel-mesh-etcd-fast.timer"
 LIVED_SECONDS = 3600.0
 
 
@@ -76,7 +75,7 @@ def tend(host: Host, load_spec: LoadSpec, enable_spec: EnableSpec) -> tuple[Duty
             own_etcd(),
             _try(host, "lived", lambda: _lived(host, load_spec())),
         )
-        _pace(host, duties)
+        _pace(host, duties, frozenset(node.view.removed))
     return duties
 
 
@@ -216,12 +215,16 @@ def _wait(name: str, what: str, whom: str, why: str) -> Duty:
     )
 
 
-def _pace(host: Host, duties: tuple[Duty, ...]) -> None:
+def _pace(host: Host, duties: tuple[Duty, ...], removed: frozenset[SigningKey]) -> None:
     """The fast timer runs while a birth is open on this node, and only then."""
-    open_birth = etcdstore.load_cluster(host).stage is Stage.STARTING or any(
+    open_birth = any(
         duty.name == "birth" and duty.result in (Result.DONE, Result.WAITING) for duty in duties
     )
-    if open_birth:
-        host.units.start(FAST_TIMER, block=False)
-    else:
-        host.units.stop(FAST_TIMER)
+    if open_birth or etcdbirth.is_open(host, removed):
+        host.units.start(up.FAST_TIMER, block=False)
+        return
+    host.units.stop(up.FAST_TIMER)
+    if etcdbirth.is_open(
+        host, removed
+    ):  # it came while this pass ended, and its kick met a running unit
+        host.units.start(up.FAST_TIMER, block=False)

@@ -38,6 +38,7 @@ SYNC_TIMER = "keel-mesh-sync.timer"
 SYNC_UNIT = "keel-mesh-sync.service"
 TEND_TIMER = "keel-mesh-etcd.timer"
 TEND_UNIT = "keel-mesh-etcd.service"
+FAST_TIMER = "keel-mesh-etcd-fast.timer"
 TIMERS = (SYNC_TIMER, TEND_TIMER)
 
 
@@ -188,6 +189,13 @@ def start_units(host: Host) -> None:
     for timer in TIMERS:
         host.units.start(timer, block=False)
     host.units.start(MESH_UNIT, block=False)
+
+
+def kick_tend(host: Host) -> None:
+    """Let the tend run now. A pass that is running already may have looked before: systemd starts
+    no second one, so the fast timer sees to it that one follows."""
+    host.units.start(TEND_UNIT, block=False)
+    host.units.start(FAST_TIMER, block=False)
 
 
 def stop_units(host: Host) -> None:

@@ -68,6 +68,20 @@ def test_the_holder_starts_its_own_etcd_before_it_speaks_to_anybody(world: World
     assert len(world.etcd.births()) == 1
 
 
+def test_a_record_that_comes_while_the_tend_runs_is_not_forgotten(world: World) -> None:
+    """systemd starts no second pass while one runs: the fast timer is what remains."""
+    for name in "abc":
+        world.node(name)
+    world.create("a")
+    world.join("b", world.invite("a"))
+    world.settle()
+    member = world.net.nodes["b"]
+    member.units.on_start[up.TEND_UNIT] = lambda: None
+    world.join("c", world.invite("a"))
+    world.settle()
+    assert member.units.unit(up.FAST_TIMER).active
+
+
 def test_a_new_endpoint_of_a_member_is_followed(world: World) -> None:
     for name in "ab":
         world.node(name, mode="cloud")
