@@ -121,7 +121,10 @@ def make_identity(host: Host, signing: Path, wireguard: Path) -> Identity:
     for path in (signing, wireguard):
         host.files.make_dir(path.parent)
         if host.files.read(path) is None:
-            host.files.create(path, _key_text(Secret(host.chance.bytes(keys.KEY_BYTES))))
+            made = Secret(host.chance.bytes(keys.KEY_BYTES))
+            # clamped, so that the file holds what WireGuard shows
+            kept = keys.wg_pair(made).private if path == wireguard else made
+            host.files.create(path, _key_text(kept))
     return _load_identity(host, signing, wireguard)
 
 

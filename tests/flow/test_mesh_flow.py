@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,13 @@ def test_the_holder_starts_its_own_etcd_before_it_speaks_to_anybody(world: World
     assert "daemon-reload" not in done
     world.settle()
     assert len(world.etcd.births()) == 1
+
+
+def test_the_key_file_holds_the_key_that_wireguard_shows(world: World) -> None:
+    node = world.node("a")
+    world.create("a")
+    private = world.loaded("a").identity.wireguard.private
+    assert base64.b64decode(node.paths.wireguard_key.read_bytes()) == private.reveal()
 
 
 def test_a_record_that_comes_while_the_tend_runs_is_not_forgotten(world: World) -> None:
