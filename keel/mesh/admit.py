@@ -17,7 +17,20 @@ from datetime import timedelta
 from ipaddress import IPv6Address
 
 from keel.errors import KeelError, PeerError, Refused
-from keel.mesh import drafts, invite, joinmsg, redeem, refusal, roster, selfrecord, store, up, wire
+from keel.mesh import (
+    drafts,
+    exchange,
+    invite,
+    joinmsg,
+    members,
+    redeem,
+    refusal,
+    roster,
+    selfrecord,
+    store,
+    up,
+    wire,
+)
 from keel.mesh.invite import Claim, InviteState, Phase
 from keel.mesh.joinmsg import Admitted, EtcdPart, JoinAnswer
 from keel.mesh.redeem import Denied, JoinView, NewClaim, SameClaim
@@ -30,6 +43,8 @@ from keel.spec.model import Spec
 from keel.types import Fingerprint, InviteId, NodeName, Nonce, Secret, SigningKey
 
 WAIT_POLL_SECONDS = 1.0
+ANSWER_RECORDS_BYTES = 320 << 10
+"""Records in the answer to a join: base64 twice, the genesis and certificates stay below 1 MiB."""
 
 GiveEtcdPart = Callable[[Host, Node, Claim], EtcdPart]
 """What the registry's flows add to an admission; KeelError when they cannot."""
@@ -275,12 +290,21 @@ def _admit(
         admitted=Admitted(
             admission=claim.admission,
             genesis=node.roster.founding.raw,
-            roster=roster.missing(node.roster, ()),
+            roster=_records(node),
             inviter_roots=operator_roots(node.trust),
             etcd=claim.etcd,
         ),
     )
     return joinmsg.seal_answer(answer, verdict.keys, node.identity.signing, raw)
+
+
+def _records(node: Node) -> tuple[bytes, ...]:
+    """What a joiner needs to believe its inviter and to find it, and as much more as fits; sync
+    brings the rest, so that no roster is too large to be joined."""
+    own = selfrecord.newest(node)
+    needed = (*members.chain(node.roster, node.key)[1:], *(() if own is None else (own,)))
+    others = (raw for raw in roster.missing(node.roster, ()) if raw not in needed)
+    return (*needed, *exchange.batch(others, ANSWER_RECORDS_BYTES))
 
 
 def _claimed_by(invites: tuple[InviteState, ...], key: SigningKey) -> InviteState | None:

@@ -57,12 +57,13 @@ MAX_BYTES: Mapping[str, int] = MappingProxyType(
         SUCCESSION: 4 * _KIB,
         SELF: 16 * _KIB,  # 128 roots
         HOLDER: 16 * _KIB,
-        REMOVAL: 144 * _KIB,  # 1024 hashes, and two self records that base64 made larger twice
-        VOTE: 192 * _KIB,  # 2048 hashes
+        REMOVAL: 136 * _KIB,  # 1024 hashes, and two self records that base64 made larger twice
+        VOTE: 136 * _KIB,  # 1500 hashes
         CRL: 96 * _KIB,  # 48 KiB of DER
     }
 )
-"""What an encoded record of a kind may weigh (D1); all fit one message of the channel."""
+"""What an encoded record of a kind may weigh (D1); all fit one message of the channel, where base64
+makes them larger twice."""
 
 OPENED = 2048
 """So many records, of the size that members make, are opened once a process: a whole mesh of 200's.

@@ -20,6 +20,10 @@ BATCH_BYTES = 120 << 10
 """Records in one message; base64 twice and the envelope around them stay below 256 KiB."""
 
 MAX_HASHES = 4096
+"""As many as a roster holds records (keel.mesh.roster.BOUNDS)."""
+
+MAX_WANTED = 384
+"""Hashes asked for in one message, beside a batch; an answer carries about 130 records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,14 +89,14 @@ def next_ask(mine: Roster, answer: RosterAnswer) -> RosterAsk | None:
     if digest(mine) == answer.digest or not answer.have:
         return None
     give = batch(missing(mine, answer.have))
-    want = tuple(record for record in answer.have if record not in mine.entries)
-    return RosterAsk(digest=digest(mine), records=give, want=want)
+    want = [record for record in answer.have if record not in mine.entries]
+    room = MAX_WANTED if sum(map(len, give)) <= BATCH_BYTES else 0  # one large record fills it
+    return RosterAsk(digest=digest(mine), records=give, want=tuple(want[:room]))
 
 
-def batch(raws: Iterable[bytes]) -> tuple[bytes, ...]:
+def batch(raws: Iterable[bytes], room: int = BATCH_BYTES) -> tuple[bytes, ...]:
     """As many of these, in their order, as one message carries; at least one."""
     taken: list[bytes] = []
-    room = BATCH_BYTES
     for raw in raws:
         room -= len(raw)
         if room < 0 and taken:

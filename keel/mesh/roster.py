@@ -64,16 +64,18 @@ class Bound:
 
 BOUNDS: Mapping[str, Bound] = MappingProxyType(
     {
-        ADMISSION: Bound(per_signer=512, total=2048),  # ten meshes of 200, all by one inviter
-        REMOVAL: Bound(per_signer=256, total=1024),  # half of what can be admitted
-        VOTE: Bound(per_signer=64, total=512),  # two votes in which all of 200 take part
-        SELF: Bound(per_signer=2, total=4096),  # R2
-        SUCCESSION: Bound(per_signer=4, total=512),
+        ADMISSION: Bound(per_signer=512, total=1024),  # five meshes of 200, half by one inviter
+        REMOVAL: Bound(per_signer=256, total=512),  # half of what can be admitted
+        VOTE: Bound(per_signer=64, total=448),  # two votes in which all of 200 take part
+        SELF: Bound(per_signer=2, total=1280),  # R2
+        SUCCESSION: Bound(per_signer=4, total=256),
         CRL: Bound(per_signer=4, total=64),  # the holders there were; newest first
         HOLDER: Bound(per_signer=4, total=64),
     }
 )
-UNKNOWN = Bound(per_signer=16, total=512)
+"""All together fit one list of hashes of an exchange (keel.mesh.exchange.MAX_HASHES), however many
+a member signs: a roster that could not be told would keep the mesh from ever learning anything."""
+UNKNOWN = Bound(per_signer=16, total=256)
 """Of all kinds that this code does not know together."""
 
 _NO_KIND = ""
