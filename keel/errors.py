@@ -132,7 +132,7 @@ class BadValue(KeelError):
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(path, problem)
-        self.path = path
+        self.path = ascii(path)[1:-1]  # a stranger's keys stand in it
         self.problem = problem
 
     def summary(self) -> str:
@@ -223,7 +223,7 @@ class EtcdError(KeelError):
     def __init__(self, grpc_code: int, message: str) -> None:
         super().__init__(grpc_code, message)
         self.grpc_code = grpc_code
-        self.message = message
+        self.message = "".join(char if char.isprintable() else "?" for char in message)
 
     def summary(self) -> str:
         return f"etcd says: {self.message}"

@@ -64,9 +64,9 @@ def _run(chosen: parser.Chosen, host: Host, stdout: TextIO, stderr: TextIO) -> i
             if report.document is not None:
                 print(render.json_text(report.document), file=stdout, flush=True)
         elif report.text:
-            print(report.text.rstrip("\n"), file=stdout, flush=True)
+            print(render.harmless(report.text.rstrip("\n")), file=stdout, flush=True)
         for note in report.notes:
-            print(note, file=stderr, flush=True)
+            print(render.harmless(note), file=stderr, flush=True)
         status = report.exit
     return int(status)
 

@@ -24,7 +24,7 @@ def wants_color(choice: str, stream: TextIO, environ: Mapping[str, str]) -> bool
 def error_text(error: KeelError, *, color: bool = False) -> str:
     """The two lines of every failure: what is wrong, and what to type."""
     word = f"{_RED_BOLD}error:{_RESET}" if color else "error:"
-    return f"keel: {word} {error.summary()}\nkeel: hint: {error.remedy()}"
+    return f"keel: {word} {harmless(error.summary())}\nkeel: hint: {harmless(error.remedy())}"
 
 
 def error_document(error: KeelError) -> dict[str, str]:
@@ -38,8 +38,17 @@ def error_document(error: KeelError) -> dict[str, str]:
     return found
 
 
+def harmless(text: str) -> str:
+    """The text without what steers a terminal: another node's or program's words may hold escapes,
+    line ends and the marks that turn text around. Such a character shows as Python spells it."""
+    return "".join(
+        char if char == "\n" or char.isprintable() else ascii(char)[1:-1] for char in text
+    )
+
+
 def json_text(document: object) -> str:
-    return json.dumps(document, indent=2, ensure_ascii=False)
+    """ASCII alone, for the same reason (`harmless`)."""
+    return json.dumps(document, indent=2, ensure_ascii=True).replace("\x7f", "\\u007f")
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

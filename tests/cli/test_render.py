@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import io
+import json
 from datetime import UTC, datetime
 
 import pytest
 
 from keel.cli import render
-from keel.errors import Refused
+from keel.errors import PeerError, Refused
 from keel.outcome import Plan, Step, Waiting
 
 
@@ -65,3 +66,24 @@ def test_a_plan_as_text_and_as_a_document() -> None:
 
 def test_an_empty_plan_says_so() -> None:
     assert render.plan_report(Plan()).text == "nothing to do"
+
+
+STEERING = {
+    "escape": ("a\x1b[2Jb", "a\\x1b[2Jb"),
+    "one-byte-escape": ("a\x9b2Jb", "a\\x9b2Jb"),
+    "carriage-return": ("bad\rgood", "bad\\rgood"),
+    "turned-around": ("a\u202eb", "a\\u202eb"),
+    "half-a-pair": ("a\ud800b", "a\\ud800b"),
+    "lines-and-letters-stay": ("a\nbü", "a\nbü"),
+}
+
+
+@pytest.mark.parametrize(("said", "shown"), STEERING.values(), ids=STEERING)
+def test_nothing_that_others_said_steers_the_terminal(said: str, shown: str) -> None:
+    assert render.harmless(said) == shown
+    error = PeerError("b", "reply-body", said)
+    assert f"keel: error: b: {shown}" in render.error_text(error)
+    raw = render.json_text(render.error_document(error))
+    assert raw.isascii()
+    assert "\x1b" not in raw
+    assert json.loads(raw)["summary"] == f"b: {said}"

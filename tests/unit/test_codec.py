@@ -107,3 +107,9 @@ def test_unknown_fields_of_a_state_file_survive_a_rewrite() -> None:
 def test_a_message_may_not_carry_extra_by_name() -> None:
     with pytest.raises(BadValue):
         codec.loads(StateFile, b'{"number":7,"extra":{}}', max_bytes=100)
+
+
+def test_the_path_of_a_strangers_key_holds_nothing_that_steers_a_terminal() -> None:
+    with pytest.raises(BadValue) as caught:
+        codec.loads(Inner, b'{"\\u001b[2J": 1}', max_bytes=100)
+    assert caught.value.path.isprintable()
