@@ -25,7 +25,7 @@ class Create:
         from keel.spec import apply
 
         if self.dry_run:
-            return render.plan_report(create.plan(host))
+            return render.plan_report(create.plan(host, apply.load(host)))
         spec = apply.load(host)
         done = create.create(host, spec)
         made = etcd.after_create(host, spec, done.value)

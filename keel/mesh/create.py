@@ -9,21 +9,24 @@ from keel.mesh.trust import TrustStore
 from keel.outcome import Done, Plan, Step
 from keel.ports import Host
 from keel.spec.model import Spec
-from keel.types import NodeName, Nonce, parse_name
+from keel.types import Capability, NodeName, Nonce, parse_name
 
 
-def plan(host: Host) -> Plan:
+def plan(host: Host, spec: Spec) -> Plan:
     """What create would do; nothing on a node that is in its own mesh already."""
     refuse_pending(host)
     if store.load(host) is not None:
         return Plan()
-    return Plan(
-        steps=(
-            Step(action="make-keys", subject="this node", why="a signing and a WireGuard key"),
-            Step(action="found-mesh", subject="genesis", why="the founder admits itself"),
-            Step(action="raise", subject="interface", why="the overlay address and the channel"),
+    steps = [
+        Step(action="make-keys", subject="this node", why="a signing and a WireGuard key"),
+        Step(action="found-mesh", subject="genesis", why="the founder admits itself"),
+        Step(action="raise", subject="interface", why="the overlay address and the channel"),
+    ]
+    if selfrecord.own_capability(host, spec) is Capability.ETCD:
+        steps.append(
+            Step(action="make-root", subject="etcd", why="a capable founder holds etcd's root")
         )
-    )
+    return Plan(steps=tuple(steps))
 
 
 def create(host: Host, spec: Spec) -> Done[Node]:

@@ -111,7 +111,9 @@ def require(host: Host) -> Node:
         raise Refused(
             "not-in-mesh",
             "this node is in no mesh",
-            "make one with `keel mesh create`, or join one with `keel mesh join`",
+            "finish the join that was begun: `keel mesh join` with the same token"
+            if host.files.names(host.paths.pending_joins)
+            else "make one with `keel mesh create`, or join one with `keel mesh join`",
         )
     return node
 

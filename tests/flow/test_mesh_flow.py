@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from keel.mesh import members, roster, up
+from keel.errors import PeerError, Refused
+from keel.mesh import create, members, roster, store, up
 from tests.flow.world import World
 
 
@@ -109,3 +110,29 @@ def test_a_new_endpoint_of_a_member_is_followed(world: World) -> None:
         if peer.allowed == (f"{joined.node.address.compressed}/128",)
     ]
     assert str(endpoint) == "203.0.113.77:51820"
+
+
+def test_a_dry_run_of_create_shows_the_root_that_a_capable_founder_makes(world: World) -> None:
+    for name, mode in (("a", "cloud_advanced"), ("b", "cloud")):
+        world.node(name, mode=mode)
+    steps = {
+        name: [step.action for step in create.plan(world.host(name), world.spec(name)).steps]
+        for name in "ab"
+    }
+    assert steps["b"] == ["make-keys", "found-mesh", "raise"]
+    assert steps["a"] == [*steps["b"], "make-root"]
+    world.create("a")
+    assert not create.plan(world.host("a"), world.spec("a"))
+
+
+def test_a_node_whose_join_was_begun_is_told_to_finish_it(world: World) -> None:
+    for name in "ab":
+        world.node(name, mode="cloud")
+    world.create("a")
+    token = world.invite("a")
+    world.net.cut("a", "b")
+    with pytest.raises(PeerError):
+        world.join("b", token)
+    with pytest.raises(Refused) as refused:
+        store.require(world.host("b"))
+    assert "same token" in refused.value.remedy()
