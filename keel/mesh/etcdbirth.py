@@ -337,6 +337,8 @@ def _record_for(host: Host, node: Node, book: HolderBook, formation: Formation) 
         and host.clock.now() < held.expires
         and (held.state is RecordState.EXISTING or book.formed != formation.formation)
     ):
+        # a kill may have come between the record and the stage that names it
+        etcdmember.take_record(host, node, raw)
         return raw
     signed = _sign_again(host, node, book, formation)
     etcdmember.take_record(host, node, signed)

@@ -62,7 +62,7 @@ def kill_everywhere(story: Story, scratch: Path, revival: Revival, *, sample: in
     failures = []
     chosen = (near_disk if revival is Revival.CUT else distinct)(points)
     if sample is not None:
-        chosen = chosen[:: len(chosen) // sample]
+        chosen = chosen[len(chosen) // (2 * sample) :: len(chosen) // sample]
     for point in chosen:
         shutil.rmtree(scratch / "disks")
         shutil.copytree(scratch / "pristine", scratch / "disks", symlinks=True)

@@ -346,7 +346,7 @@ def test_two_of_three_wiped_refuse_to_start_and_say_what_to_do(
     assert not formed.formed("b")
     said = {(n, getattr(e, "rule", e.code)): e.remedy() for n, e in formed.refused}
     for name in "bc":
-        assert "keel mesh etcd recover --replace" in said[name, "start-data-missing"]
+        assert "/var/lib/keel-etcd was moved" in said[name, "start-data-missing"]
         (failure,) = etcdstore.load_failures(formed.host(name)).entries
         assert failure.code == "etcd-data-missing"
     (cluster,) = formed.etcd.births()

@@ -243,7 +243,7 @@ STORIES = {
 
 
 @pytest.mark.parametrize(
-    "sample", [pytest.param(4, id="some"), pytest.param(None, id="all", marks=pytest.mark.long)]
+    "sample", [pytest.param(2, id="some"), pytest.param(None, id="all", marks=pytest.mark.long)]
 )
 @pytest.mark.parametrize("revival", list(Revival), ids=lambda it: it.name.lower())
 @pytest.mark.parametrize("story", STORIES)
