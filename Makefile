@@ -23,11 +23,15 @@ venv: $(VENV)/done ## the pinned Python environment of developers, cached outsid
 
 .PHONY: test
 test: venv ## the fast tests (under 60 s): unit, flow, lint of docs
-	$(PY) -m pytest -n 2 -m "not fuzz and not long" tests
+	$(PY) -m pytest -n 2 -m "not fuzz and not long and not exhaustive" tests
 
 .PHONY: kill
-kill: venv ## every point of every kill test, of which make test runs a few
+kill: venv ## every flow killed at many of its effects; make test has a few of them
 	$(PY) -m pytest -n 2 -m long -rA tests/flow | grep -v "^PASSED"
+
+.PHONY: kill-all
+kill-all: venv ## every flow killed at every one of its effects; takes half an hour
+	$(PY) -m pytest -n 2 -m exhaustive -rA tests/flow | grep -v "^PASSED"
 
 .PHONY: fuzz
 fuzz: venv ## ten thousand generated messages to every door of the channel

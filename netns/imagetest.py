@@ -15,7 +15,7 @@ SCRIPT = """
 cp -a /run/source /tmp/source
 cd /tmp/source
 python3 --version
-python3 -m pytest -n 2 -m "not fuzz and not tools" tests
+python3 -m pytest -n 2 -m "not fuzz and not tools and not long and not exhaustive" tests
 """
 
 

@@ -9,4 +9,5 @@ settings.load_profile("keel")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "long: every case of a test that `make test` samples")
+    config.addinivalue_line("markers", "long: many cases of a test that `make test` samples")
+    config.addinivalue_line("markers", "exhaustive: all of them, for `make kill-all`")

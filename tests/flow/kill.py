@@ -62,7 +62,8 @@ def kill_everywhere(story: Story, scratch: Path, revival: Revival, *, sample: in
     failures = []
     chosen = (near_disk if revival is Revival.CUT else distinct)(points)
     if sample is not None:
-        chosen = chosen[len(chosen) // (2 * sample) :: len(chosen) // sample]
+        step = max(1, len(chosen) // sample)
+        chosen = chosen[step // 2 :: step]
     for point in chosen:
         shutil.rmtree(scratch / "disks")
         shutil.copytree(scratch / "pristine", scratch / "disks", symlinks=True)

@@ -243,7 +243,12 @@ STORIES = {
 
 
 @pytest.mark.parametrize(
-    "sample", [pytest.param(2, id="some"), pytest.param(None, id="all", marks=pytest.mark.long)]
+    "sample",
+    [
+        pytest.param(2, id="some"),
+        pytest.param(16, id="many", marks=pytest.mark.long),
+        pytest.param(None, id="all", marks=pytest.mark.exhaustive),
+    ],
 )
 @pytest.mark.parametrize("revival", list(Revival), ids=lambda it: it.name.lower())
 @pytest.mark.parametrize("story", STORIES)
