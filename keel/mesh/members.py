@@ -6,12 +6,12 @@ member at all is keel.mesh.standing's.
 (N1) What a member says of itself comes from its self record of the highest counter; before it made
      one, from its admission. Two of one counter: the lower hash, and the warning `clone`.
 (N2) A WireGuard key that two live members claim stays with the one that had it: first whoever's
-     admission names it, then whoever has it longer, by the time of that admission or by
-     `wireguard_since` (never before the admission), then the nearer to the founder, then the lower
-     hash. Only records decide, so every node decides alike. An admission goes first because
-     somebody else attests it: who takes over the key of another can date its own record as it
-     likes, but cannot get into the other's admission. Every join makes a fresh key, so an honest
-     member never claims one that another's admission names.
+     admission names it, the nearer to the founder before the earlier; then whoever has it longer
+     by `wireguard_since` (never before the admission), the nearer, the lower hash. Only records
+     decide, so every node decides alike. An admission goes first because somebody else attests it,
+     and distance before its time because whoever admits can write any time: so nobody takes a key
+     from a member that is as near to the founder as itself. Every join makes a fresh key, so an
+     honest member never claims one that another's admission names.
 (N3) A member whose claim loses stays a member without a WireGuard key, and both are warned of.
 (N4) Two live members of one name both stay, shown as name~hex of their signing keys.
 """
@@ -118,12 +118,12 @@ class _Claims:
     def wireguard(self) -> WgKey:
         return self.said.wireguard if self.said else self.admission.wireguard
 
-    def rank(self) -> tuple[bool, datetime, int, RecordHash]:
+    def rank(self) -> tuple[bool, int, datetime, int, RecordHash]:
         """The order in which claims to one WireGuard key win (N2)."""
         if self.said is None or self.said.wireguard == self.admission.wireguard:
-            return False, self.admission.time, self.distance, self.record
+            return False, self.distance, self.admission.time, self.distance, self.record
         since = max(self.said.wireguard_since, self.admission.time)
-        return True, since, self.distance, self.said_record
+        return True, 0, since, self.distance, self.said_record
 
 
 def view(roster: Roster) -> View:

@@ -240,3 +240,9 @@ def test_a_chain_is_for_live_members_only() -> None:
 def test_a_removed_member_is_shown_with_what_removed_it() -> None:
     removal = MESH.removal("f", "a")
     assert seen(A, removal).removed == {key("a"): MESH.hashes(removal)}
+
+
+def test_a_member_cannot_take_a_key_by_admitting_a_puppet_with_an_old_date() -> None:
+    victim = MESH.admission("f", "b", minutes=6, wireguard=K)
+    puppet = MESH.admission("a", "x", minutes=-9999, wireguard=K)
+    assert keys_of(A, victim, puppet)["b"] == K
