@@ -33,3 +33,7 @@ check: lab-deps ## everything that has to hold: what CI runs
 	$(MAKE) lint test fuzz kill lint-certificates
 	$(MAKE) packages image-test lab-test etcd-test
 	$(MAKE) scenarios
+
+.PHONY: bench
+bench: lab-deps ## keel beside bare etcd in one run; ten minutes, not in CI
+	netns/bench
