@@ -16,7 +16,7 @@ from keel.cli.compose import compose
 from keel.errors import Exit, KeelError
 from keel.mesh.etcdclient import those_with_leader
 from keel.mesh.etcdmsg import ClusterRecord
-from keel.mesh.etcdstart import awaits, guard, highest_lived
+from keel.mesh.etcdstart import awaits, guard
 from keel.paths import Paths
 from keel.ports import Host
 
@@ -39,6 +39,8 @@ class Peers:
         return awaits(self.host.etcd_at, leaders, record, me)
 
     def highest_lived(self) -> int | None:
+        from keel.mesh.etcdlived import highest_lived
+
         return highest_lived(self.host)
 
 

@@ -16,9 +16,7 @@ from typing import Protocol
 from cryptography import x509
 
 from keel import codec
-from keel.errors import BadValue, EtcdError, KeelError, PkiRejected, Refused, StateCorrupt
-from keel.mesh import store, talk
-from keel.mesh.etcdbirth import ETCD_PATH, PROBE, PROBE_SECONDS
+from keel.errors import BadValue, EtcdError, PkiRejected, Refused, StateCorrupt
 from keel.mesh.etcdcheck import read_record
 from keel.mesh.etcdconf import (
     CRL_FILE,
@@ -37,7 +35,7 @@ from keel.mesh.etcdguard import (
     judge_start,
 )
 from keel.mesh.etcdids import address_of_url
-from keel.mesh.etcdmsg import ClusterRecord, Probe, ProbeAnswer
+from keel.mesh.etcdmsg import ClusterRecord
 from keel.mesh.etcdstate import Cluster, Lived, Marker, read_state
 from keel.mesh.etcdtrust import fingerprints, parse_bundle
 from keel.ports import DataState, Deadline, EtcdAt, Host
@@ -47,8 +45,6 @@ ADDRESS_SECONDS = 60.0
 POLL_SECONDS = 0.25
 ETCD_UNIT = "etcd.service"
 MAX_LOADED_BYTES = 64 * 1024
-LIVED_SECONDS = 60.0
-LIVED_PAUSE_SECONDS = 2.0
 
 
 class Questions(Protocol):
@@ -129,28 +125,6 @@ def awaits(
         never_started = mine is not None and not mine.client_urls
         return never_started and set(listed) == set(record.members)
     return False
-
-
-def highest_lived(host: Host) -> int | None:
-    """Questions.highest_lived by the channel: asks until one peer answers or a minute is over."""
-    node = store.require(host)
-    peers = talk.others(node)
-    deadline = Deadline.after(host.clock, LIVED_SECONDS)
-    while peers and not deadline.passed(host.clock):
-        answers = talk.ask_all(
-            host,
-            node,
-            dict.fromkeys(peers, Probe()),
-            PROBE,
-            ProbeAnswer,
-            path=ETCD_PATH,
-            timeout_seconds=min(PROBE_SECONDS, deadline.remaining(host.clock)),
-        )
-        heard = [one.body for one in answers.values() if not isinstance(one, KeelError)]
-        if heard:
-            return max(one.highest_lived_of_you or 0 for one in heard)
-        host.clock.sleep(LIVED_PAUSE_SECONDS)
-    return None
 
 
 def restart_due(host: Host) -> bool:

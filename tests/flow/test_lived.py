@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from keel.mesh import selfrecord
-from keel.mesh.etcdstart import LIVED_SECONDS, highest_lived
+from keel.mesh.etcdlived import LIVED_SECONDS, highest_lived
 from tests.flow.world import World
 
 
