@@ -270,8 +270,14 @@ def _with_etcd_part(
     except KeelError as error:
         return invite.note_etcd(state, EtcdPart(note=error.summary()))
     with store.locked(host, "the mesh"):
-        now_held = next(i for i in store.load_invites(host) if i.invite == state.invite)
-        noted = invite.note_etcd(now_held, part)
+        held = {i.invite: i for i in store.load_invites(host)}.get(state.invite)
+        if held is None or held.phase not in (Phase.CLAIMED, Phase.SPENT):
+            raise Refused(
+                "invite-closed",
+                "the invite was closed while it was redeemed",
+                "run the same command again: the inviter then says why",
+            )
+        noted = invite.note_etcd(held, part)
         store.save_invite(host, noted)
     return noted
 

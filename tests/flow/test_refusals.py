@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from keel.errors import Exit, KeelError, PeerError, Refused
-from keel.mesh import admit, store
-from keel.mesh.invite import Phase
-from keel.mesh.joinmsg import JoinRequest, seal_request
+from keel.mesh import admit, etcd, receive, store
+from keel.mesh.invite import Claim, Phase
+from keel.mesh.joinmsg import EtcdPart, JoinRequest, seal_request
 from keel.mesh.keys import signing_pair
+from keel.mesh.store import Node
 from keel.mesh.token import Token, derive
+from keel.ports import Host
 from keel.types import Capability, NodeName, Nonce, Secret
 from tests.fakes import FakeNode, public_of
 from tests.flow.world import SPEC, World
@@ -338,3 +340,26 @@ def test_of_two_joiners_at_once_one_wins_and_the_other_is_told_who(world: World)
     assert "node b" in told[0].summary()
     assert store.load(world.host("c")) is None
     assert sorted(m.display for m in world.loaded("a").view.members) == ["a", "b"]
+
+
+def test_an_invite_that_is_cancelled_while_it_is_redeemed_admits_nobody(tmp_path: Path) -> None:
+    """The etcd part asks other members, with no lock held: the operator may be quicker."""
+    world = World(tmp_path)
+    for name in "ab":
+        world.node(name)
+    world.create("a")
+    token = world.invite("a")
+    host = world.host("a")
+
+    def too_late(_host: Host, _node: Node, _claim: Claim) -> EtcdPart:
+        admit.cancel(host, world.spec("a"), token.invite)
+        return EtcdPart(note="granted")
+
+    doors = dataclasses.replace(etcd.doors(), give_etcd_part=too_late)
+    world.net.nodes["a"].handler = lambda path, source, body: receive.receive(
+        host, world.spec("a"), doors, path, source, body
+    )
+    with pytest.raises(PeerError):
+        world.join("b", token)
+    assert store.load(world.host("b")) is None
+    assert [member.name for member in world.loaded("a").view.members] == ["a"]
