@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from cryptography import x509
 
-from keel.errors import EtcdError
+from keel.errors import EtcdError, Refused
 from keel.mesh import etcdcert, etcdcrl, etcdmember, etcdstore, selfrecord
 from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdids import address_of_url, id_text
@@ -154,7 +154,10 @@ def _members(host: Host) -> tuple[EtcdMember, ...]:
 def _plan_waits(host: Host, spec: Spec, node: Node) -> tuple[Waiting, ...]:
     if selfrecord.own_capability(host, spec) is not Capability.ETCD:
         return ()
-    return etcdmember.plan(host, spec, node).waiting
+    try:
+        return etcdmember.plan(host, spec, node).waiting
+    except Refused as error:  # a look fails for nothing that it is there to show
+        return (Waiting(what="etcd here", waiting_for="the operator", why=error.summary()),)
 
 
 def holder_name(host: Host, node: Node) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,16 @@ def test_who_comes_fourth_is_in_the_queue(pair: World) -> None:
     phase, (waiting,) = waits(pair, "d")
     assert phase is Phase.READY
     assert "in the queue" in waiting.why
+
+
+def test_lost_data_is_shown_and_fails_no_look(pair: World) -> None:
+    pair.join("c", pair.invite("a"))
+    pair.settle()
+    for name in "abc":
+        pair.tend(name)
+    lost = pair.net.nodes["b"]
+    lost.units.stop("etcd.service")
+    shutil.rmtree(lost.paths.etcd_data)
+    _, (waiting,) = waits(pair, "b")
+    assert waiting.waiting_for == "the operator"
+    assert "data is gone" in waiting.why
