@@ -117,7 +117,11 @@ def _lock(instance: str) -> int:
 
 
 def _is_file(descriptor: int, path: Path) -> bool:
-    return path.exists() and os.path.samestat(path.stat(), os.fstat(descriptor))
+    """Never raises: a descriptor that is lost here would hold its lock for ever."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _lock_path(instance: str) -> Path:
