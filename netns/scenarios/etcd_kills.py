@@ -1,0 +1,227 @@
+"""Power cuts in the middle of a birth, samples of them: one cluster comes of it, by the timers
+alone or the same command, and what was written before is still there. Wiped members stay out.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from netns import mesh, registry
+from netns.lab import Lab, forget_snapshot
+from netns.scenario import Report
+from netns.topology import Name, names
+
+NAME = "etcd_kills"
+ROWS = ("E8", "E10", "E16", "Q3")
+LINK = "60ms,5ms,0.5%"
+
+EVERYONE = names(3)
+A, B, C = EVERYONE
+INVITES = "var/lib/keel/mesh/invites"
+BOOK = "var/lib/keel/etcd/formation.json"
+CLUSTER = "var/lib/keel/etcd/cluster.json"
+RECORD = "var/lib/keel/etcd/record"
+MARKER = "var/lib/keel-etcd/marker.json"
+HIT_SECONDS = 90
+BIRTH_SECONDS = 150
+WAY_OUT = "move it back"
+
+Judge = Callable[[], bool]
+
+
+def run(lab: Lab, report: Report) -> None:
+    """Every sample begins with two members and an open invite, at the same moment."""
+    snapshot = f"{lab.instance}-two"
+    mesh.create(lab, A)
+    mesh.join(lab, B, mesh.invite(lab, A))
+    token = mesh.invite(lab, A)
+    lab.save(snapshot)
+    try:
+        for sample in (
+            holder_before_the_record,
+            holder_after_the_record,
+            two_between_record_and_start,
+            third_confirmed_and_dead,
+        ):
+            if sample is not holder_before_the_record:
+                lab.load(snapshot)
+            report.note(f"-- {sample.__name__.replace('_', ' ')}")
+            sample(lab, report, token)
+        wiped(lab, report)
+    finally:
+        forget_snapshot(snapshot)
+
+
+def holder_before_the_record(lab: Lab, report: Report, token: str) -> None:
+    """The claim is on disk, no formation is: the holder goes down before it signed anything."""
+    joining = in_background(lab, C, token)
+    cut_when(lab, {A: lambda: claimed(lab) and not reserved(lab)})
+    report.expect(claimed(lab) and not reserved(lab), "the holder is cut: a claim and no formation")
+    lab.start(A)
+    finish(lab, report, token, joining)
+
+
+def holder_after_the_record(lab: Lab, report: Report, token: str) -> None:
+    """The formation is reserved and on disk, and nothing of it has been confirmed."""
+    joining = in_background(lab, C, token)
+    cut_when(lab, {A: partial(reserved, lab)})
+    report.expect(reserved(lab), "the holder is cut: the formation is reserved")
+    report.expect(not on_disk(lab, A, MARKER), "and no etcd of it has started")
+    lab.start(A)
+    finish(lab, report, token, joining)
+
+
+def two_between_record_and_start(lab: Lab, report: Report, token: str) -> None:
+    """Holder, then second member, each between `starting` and the first start of its etcd: the
+    holder begins at home, and b hears of it only once a is back."""
+    joining = in_background(lab, C, token)
+    cut_when(lab, {A: partial(between, lab, A)})
+    report.expect(between(lab, A), "a is cut: it has the record and never started")
+    with ThreadPoolExecutor(1) as pool:
+        cutting = pool.submit(cut_when, lab, {B: partial(between, lab, B)})
+        lab.start(A)
+        cutting.result()
+    report.expect(between(lab, B), "b is cut: it has the record and never started")
+    lab.start(B)
+    finish(lab, report, token, joining)
+
+
+def third_confirmed_and_dead(lab: Lab, report: Report, token: str) -> None:
+    """The third is confirmed and goes down before its etcd starts: the others form and serve, and
+    it joins the same cluster when it is back."""
+    joining = in_background(lab, C, token)
+    cut_when(lab, {C: lambda: confirmed(lab) and not on_disk(lab, C, MARKER)})
+    report.expect(not on_disk(lab, C, MARKER), "c is cut: confirmed, its etcd never started")
+    registry.wait_for_voters(lab, (A, B), BIRTH_SECONDS)
+    report.expect(registry.put(lab, A, "without", "c"), "the other two serve")
+    before = registry.cluster(lab, A).identity
+    lab.start(C)
+    finish(lab, report, token, joining)
+    same = registry.cluster(lab, C).identity == before
+    report.expect(same and registry.get(lab, C, "without") == "c", "c is in the same cluster")
+
+
+def wiped(lab: Lab, report: Report) -> None:
+    """Two of three lose their data: they refuse to start and say what to do; with their data back
+    everything is there."""
+    registry.wait_for_write(lab, A, "precious", "kept", 30)
+    before = registry.cluster(lab, A).identity
+    for name in (A, B):
+        lab.exec(name, ["systemctl", "stop", "etcd.service"])
+        lab.exec(name, ["mv", "/var/lib/keel-etcd/data", "/var/lib/keel-etcd.saved"])
+    for name in (A, B):
+        lab.exec(name, ["systemctl", "start", "--no-block", "etcd.service"])
+        lab.wait(partial(tend_fails, lab, name), 60, f"{name}'s tend to fail")
+    for name in (A, B):
+        lab.wait(partial(refuses, lab, name), 60, f"{name}'s guard to refuse")
+        failures = mesh.status(lab, name)["etcd"]["failures"]
+        told = [one["code"] for one in failures]
+        report.expect("etcd-data-missing" in told, f"{name}: its guard refuses; status: {told}")
+        report.expect(not on_disk(lab, name, "var/lib/keel-etcd/data/member"), f"{name}: no data")
+    write = registry.etcdctl(lab, C, "put", "lost", "quorum", check=False)
+    report.expect(write.returncode != 0, "no quorum, and no second cluster: nothing is written")
+    for name in (A, B):
+        lab.exec(name, ["rm", "-rf", "/var/lib/keel-etcd/data"])
+        lab.exec(name, ["mv", "/var/lib/keel-etcd.saved", "/var/lib/keel-etcd/data"])
+    registry.wait_for_voters(lab, EVERYONE, 90)
+    same = registry.judge_one_cluster(lab, report, EVERYONE, "back").identity == before
+    kept = registry.get(lab, C, "precious") == "kept"
+    report.expect(same and kept, "their data put back: the same cluster, the keys are there")
+
+
+def tend_fails(lab: Lab, name: Name) -> bool:
+    """Exit 4: a duty failed. 5 would be another pass at work."""
+    return lab.exec(name, ["keel", "mesh", "etcd", "tend"], check=False).returncode == 4
+
+
+def refuses(lab: Lab, name: Name) -> bool:
+    """Whether the guard refused by its rule for lost data, with the way out."""
+    argv = ["journalctl", "-u", "etcd.service", "-n", "40", "-o", "cat", "--no-pager"]
+    said = lab.exec(name, argv).stdout
+    return "its data is gone" in said and WAY_OUT in said
+
+
+def finish(lab: Lab, report: Report, token: str, joining: "threading.Thread") -> None:
+    """The same command again, if it failed; then the timers alone."""
+    joining.join(240)
+    if lab.running(C):
+        lab.wait(partial(joined, lab, token), 120, "c to be a member")
+    begun = time.monotonic()
+    registry.wait_for_voters(lab, EVERYONE, BIRTH_SECONDS)
+    report.note(f"three voters {time.monotonic() - begun:.0f} s later")
+    registry.judge_one_cluster(lab, report, EVERYONE, "alive")
+
+
+def joined(lab: Lab, token: str) -> bool:
+    argv = ["keel", "mesh", "join", "--token-file", "-"]
+    return lab.exec(C, argv, input=f"{token}\n", timeout=180, check=False).returncode == 0
+
+
+def in_background(lab: Lab, name: Name, token: str) -> threading.Thread:
+    """The join command, which may die with its machine."""
+    argv = ["keel", "mesh", "join", "--token-file", "-"]
+    ask = partial(lab.exec, name, argv, input=f"{token}\n", timeout=180, check=False)
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    return thread
+
+
+def cut_when(lab: Lab, moments: dict[Name, Judge]) -> None:
+    """Cut each one's power at its moment. Raises TimeoutError when a moment does not come."""
+    machines = {name: lab.machine(name) for name in moments}
+    left = dict(moments)
+    deadline = time.monotonic() + HIT_SECONDS
+    while left:
+        for name, judge in list(left.items()):
+            if judge():
+                machines[name].cut_power()
+                del left[name]
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the moment did not come on {', '.join(left)}")
+        time.sleep(0.002)
+
+
+def on_disk(lab: Lab, name: Name, path: str) -> bool:
+    return disk(lab, name, path).exists()
+
+
+def disk(lab: Lab, name: Name, path: str) -> Path:
+    return lab.machine(name).disk / "upper" / path
+
+
+def document(lab: Lab, name: Name, path: str) -> dict[str, object]:
+    """A state file, {} while there is none; keel replaces them whole."""
+    try:
+        found: dict[str, object] = json.loads(disk(lab, name, path).read_bytes())
+    except FileNotFoundError:
+        return {}
+    return found
+
+
+def claimed(lab: Lab) -> bool:
+    """Whether the last invite was claimed and not confirmed yet."""
+    found = disk(lab, A, INVITES).glob("*.json")
+    return any(json.loads(path.read_bytes())["phase"] == "claimed" for path in found)
+
+
+def formations(lab: Lab) -> list[dict[str, object]]:
+    found = document(lab, A, BOOK).get("formations", [])
+    return found if isinstance(found, list) else []
+
+
+def reserved(lab: Lab) -> bool:
+    return bool(formations(lab))
+
+
+def confirmed(lab: Lab) -> bool:
+    return any(one["confirmed"] for one in formations(lab))
+
+
+def between(lab: Lab, name: Name) -> bool:
+    return document(lab, name, CLUSTER).get("stage") == "starting" and not on_disk(
+        lab, name, MARKER
+    )
