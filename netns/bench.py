@@ -36,6 +36,12 @@ BARE = (
     *("systemd-run", "--no-block", "--collect", "--unit=bare-etcd", "--property=User=etcd"),
     *(f"--property=EnvironmentFile={BARE_ENV}", "/usr/bin/etcd"),
 )
+KEEL_TENDS = (
+    "keel-mesh-etcd.timer",
+    "keel-mesh-etcd-fast.timer",
+    "keel-mesh-etcd.service",
+    "keel-mesh-etcd-fast.service",
+)
 FIRST_WRITE = """\
 until etcdctl --dial-timeout=1s --command-timeout=2s put first write >/dev/null 2>&1
 do sleep 0.05; done
@@ -124,6 +130,10 @@ def birth(lab: Lab, token: str) -> float:
 def bare(lab: Lab, number: int, *, show: bool) -> float:
     """Seconds from the first of three starts to the first write, through the same member."""
     registry.wait_for_voters(lab, EVERYONE)
+    for name in EVERYONE:  # all of them, before any etcd: a tend would start it again
+        lab.exec(name, ["systemctl", "stop", *KEEL_TENDS])
+    for name in EVERYONE:
+        lab.exec(name, ["systemctl", "stop", "etcd.service"])
     for name in EVERYONE:
         text = lab.exec(name, ["cat", "/etc/etcd/keel/etcd.env"]).stdout
         env = dict(line.split("=", 1) for line in text.splitlines() if not line.startswith("#"))
@@ -135,8 +145,6 @@ def bare(lab: Lab, number: int, *, show: bool) -> float:
         lab.put(name, BARE_ENV, "".join(f"{key}={value}\n" for key, value in env.items()))
         if show and name == A:
             out("".join(f"    {key}={value}\n" for key, value in env.items()).rstrip())
-        lab.exec(name, ["systemctl", "mask", "--now", "--runtime", "keel-mesh-etcd.timer"])
-        lab.exec(name, ["systemctl", "stop", "etcd.service"])
         lab.exec(name, ["install", "-d", "-o", "etcd", "-m", "0700", BARE_DIR])
     writing = lab.popen(A, ["sh", "-c", f'eval "$(keel mesh etcd env)"\nread go\n{FIRST_WRITE}'])
     assert writing.stdin  # a pipe was asked for
