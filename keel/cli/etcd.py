@@ -34,7 +34,7 @@ class Env:
 class Tend:
     def run(self, host: Host) -> Report:
         from keel.mesh import etcdtend
-        from keel.mesh.etcdtend import Result
+        from keel.mesh.duty import Result
         from keel.spec import apply
 
         duties = etcdtend.tend(host, lambda: apply.load(host), apply.enable_etcd)

@@ -22,6 +22,7 @@ from keel.mesh import (
     store,
 )
 from keel.mesh.admit import EtcdWords
+from keel.mesh.duty import Result
 from keel.mesh.etcdgrants import first_granted, live_grant
 from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdmember import EnableSpec
@@ -125,7 +126,7 @@ def after_join(
         duties = etcdtend.tend(host, load_spec, enable_spec)
     except KeelError as error:
         return (*said, error.summary())
-    return (*said, *(duty.text for duty in duties if duty.result is not etcdtend.Result.NOTHING))
+    return (*said, *(duty.text for duty in duties if duty.result is not Result.NOTHING))
 
 
 def _take(host: Host, joined: Joined) -> None:

@@ -7,8 +7,7 @@ flock keeps two passes apart. While something is open a faster timer runs the sa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 
 from keel.errors import KeelError, PeerError, Refused
 from keel.mesh import (
@@ -23,6 +22,7 @@ from keel.mesh import (
     talk,
     up,
 )
+from keel.mesh.duty import Duty, Result, done, nothing, waits
 from keel.mesh.etcdbirth import ETCD_PATH
 from keel.mesh.etcddoors import ENROLL
 from keel.mesh.etcdholder import holder_of
@@ -39,23 +39,6 @@ from keel.types import Capability, SigningKey
 LIVED_SECONDS = 3600.0
 
 
-class Result(StrEnum):
-    NOTHING = "nothing"
-    DONE = "done"
-    WAITING = "waiting"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Duty:
-    """What became of one duty, in one sentence."""
-
-    name: str
-    result: Result
-    text: str
-    waiting: tuple[Waiting, ...] = ()
-
-
 LoadSpec = Callable[[], Spec]
 
 
@@ -64,7 +47,7 @@ def tend(host: Host, load_spec: LoadSpec, enable_spec: EnableSpec) -> tuple[Duty
     with host.locks.hold(host.paths.tend_lock, what="the tend", wait_seconds=0.0):
         node = store.require(host)
         if selfrecord.own_capability(host, load_spec()) is not Capability.ETCD:
-            return (Duty(name="etcd", result=Result.NOTHING, text="this node cannot run etcd"),)
+            return (nothing("etcd", "this node cannot run etcd"),)
 
         def own_etcd() -> Duty:
             return _try(host, "etcd", lambda: _own_etcd(host, load_spec, enable_spec, node))
@@ -110,10 +93,10 @@ def _credentials(host: Host, node: Node) -> Duty:
     """A capable member without a grant asks the holder for one; the holder grants itself."""
     name = "credentials"
     if etcdstore.load_intermediate(host) is not None:
-        return Duty(name=name, result=Result.NOTHING, text="this node has its intermediate")
+        return nothing(name, "this node has its intermediate")
     if etcdstore.load_authority(host) is not None:
         grant_oneself(host, node)
-        return Duty(name=name, result=Result.DONE, text="granted this node its own intermediate")
+        return done(name, "granted this node its own intermediate")
     holder = holder_of(host, node)
     member = node.view.by_key(holder) if holder else None
     if member is None:
@@ -133,7 +116,7 @@ def _credentials(host: Host, node: Node) -> Duty:
             answer.body.grant,
             trusted=may_ask(node.trust, member.key),
         )
-    return Duty(name=name, result=Result.DONE, text=f"{member.display} granted the intermediate")
+    return done(name, f"{member.display} granted the intermediate")
 
 
 def _enrolment(host: Host, node: Node) -> bytes:
@@ -153,9 +136,10 @@ def grant_oneself(host: Host, node: Node) -> None:
 def _birth(host: Host, node: Node, own_etcd: Callable[[], Duty]) -> Duty:
     """A formation that was just confirmed begins here and now; the round trips come after it."""
     if etcdstore.load_authority(host) is None:
-        return Duty(name="birth", result=Result.NOTHING, text="another node holds the root")
+        return nothing("birth", "another node holds the root")
     if talk.clock_is_off(host):
-        return _wait("birth", "the birth of the cluster", CLOCK, CLOCK_DIFFERS)
+        waiting = Waiting(what="the birth of the cluster", waiting_for=CLOCK, why=CLOCK_DIFFERS)
+        return waits("birth", waiting, is_open=True)
     record = etcdbirth.begin(host, node)
     if record is None:
         seen = etcdbirth.holder_duty(host, node)
@@ -163,12 +147,10 @@ def _birth(host: Host, node: Node, own_etcd: Callable[[], Duty]) -> Duty:
         own_etcd()
         seen = etcdbirth.tell_all(host, node, record)
     if seen.told:
-        return Duty(name="birth", result=Result.DONE, text=f"told {', '.join(seen.told)}")
+        return done("birth", f"told {', '.join(seen.told)}", is_open=True)
     if seen.waiting:
-        first = seen.waiting[0]
-        text = f"{first.what} waits for {first.waiting_for}: {first.why}"
-        return Duty(name="birth", result=Result.WAITING, text=text, waiting=seen.waiting)
-    return Duty(name="birth", result=Result.NOTHING, text="no birth is due")
+        return waits("birth", *seen.waiting, is_open=True)
+    return nothing("birth", "no birth is due")
 
 
 def _own_etcd(host: Host, load_spec: LoadSpec, enable_spec: EnableSpec, node: Node) -> Duty:
@@ -176,12 +158,10 @@ def _own_etcd(host: Host, load_spec: LoadSpec, enable_spec: EnableSpec, node: No
     left: Plan = etcdmember.settle(host, load_spec, enable_spec, node)
     after = etcdstore.load_cluster(host)
     if left.waiting:
-        first = left.waiting[0]
-        text = f"{first.what} waits for {first.waiting_for}: {first.why}"
-        return Duty(name="etcd", result=Result.WAITING, text=text, waiting=left.waiting)
+        return waits("etcd", *left.waiting)
     if before != after:
-        return Duty(name="etcd", result=Result.DONE, text=f"this member is {after.stage}")
-    return Duty(name="etcd", result=Result.NOTHING, text=f"this member is {after.stage}")
+        return done("etcd", f"this member is {after.stage}")
+    return nothing("etcd", f"this member is {after.stage}")
 
 
 def _lived(host: Host, spec: Spec) -> Duty:
@@ -189,7 +169,7 @@ def _lived(host: Host, spec: Spec) -> Duty:
     than its peers were told. Only while etcd runs: its guard asks the peers first."""
     name = "lived"
     if not etcdmember.sees_leader(host) or _counted_lately(host):
-        return Duty(name=name, result=Result.NOTHING, text="counted within the hour")
+        return nothing(name, "counted within the hour")
     with store.locked(host, "the mesh"):
         before = etcdstore.load_lived(host)
         after = replace(before, counter=before.counter + 1)
@@ -198,7 +178,7 @@ def _lived(host: Host, spec: Spec) -> Duty:
         host.files.make_dir(host.paths.run, mode=0o755)
         stamp = f"{host.clock.monotonic():.0f}".encode()
         host.files.write(host.paths.lived_counted, stamp)
-    return Duty(name=name, result=Result.NOTHING, text=f"counted {after.counter}")
+    return nothing(name, f"counted {after.counter}")
 
 
 def _counted_lately(host: Host) -> bool:
@@ -209,22 +189,15 @@ def _counted_lately(host: Host) -> bool:
 
 
 def _wait(name: str, what: str, whom: str, why: str) -> Duty:
-    waiting = Waiting(what=what, waiting_for=whom, why=why)
-    return Duty(
-        name=name, result=Result.WAITING, text=f"{what} waits for {whom}: {why}", waiting=(waiting,)
-    )
+    return waits(name, Waiting(what=what, waiting_for=whom, why=why))
 
 
 def _pace(host: Host, duties: tuple[Duty, ...], removed: frozenset[SigningKey]) -> None:
-    """The fast timer runs while a birth is open on this node, and only then."""
-    open_birth = any(
-        duty.name == "birth" and duty.result in (Result.DONE, Result.WAITING) for duty in duties
-    )
-    if open_birth or etcdbirth.is_open(host, removed):
+    """The fast timer runs while a transition is open on this node, and only then."""
+    if any(duty.open for duty in duties) or etcdbirth.is_open(host, removed):
         host.units.start(up.FAST_TIMER, block=False)
         return
     host.units.stop(up.FAST_TIMER)
-    if etcdbirth.is_open(
-        host, removed
-    ):  # it came while this pass ended, and its kick met a running unit
+    # one may have come while this pass ended: its kick met a running unit
+    if etcdbirth.is_open(host, removed):
         host.units.start(up.FAST_TIMER, block=False)

@@ -9,7 +9,7 @@ import pytest
 
 from keel.errors import Refused
 from keel.mesh import etcdstore, etcdtend, status, talk
-from keel.mesh.etcdtend import Duty, Result
+from keel.mesh.duty import Duty, Result
 from keel.mesh.liveness import Liveness
 from tests.flow.world import World
 

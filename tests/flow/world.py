@@ -27,6 +27,7 @@ from keel.mesh import (
     up,
 )
 from keel.mesh.admit import MadeInvite
+from keel.mesh.duty import Duty
 from keel.mesh.etcdmsg import ClusterRecord
 from keel.mesh.etcdstate import Stage
 from keel.mesh.join import Joined
@@ -148,7 +149,7 @@ class World:
     def leave(self, name: str) -> Left:
         return leave.leave(self.host(name), self.spec(name)).value
 
-    def tend(self, name: str) -> tuple[etcdtend.Duty, ...]:
+    def tend(self, name: str) -> tuple[Duty, ...]:
         return etcdtend.tend(self.host(name), lambda: self.spec(name), self.enable_spec)
 
     # the world
