@@ -11,6 +11,7 @@ from keel.errors import KeelError, Refused
 from keel.mesh import (
     etcdbirth,
     etcdcert,
+    etcdcredentials,
     etcddoors,
     etcdissue,
     etcdlook,
@@ -63,7 +64,7 @@ def after_create(host: Host, spec: Spec, node: Node) -> tuple[str, ...]:
         etcdissue.make_root(host, node)
         statement = etcdstore.load_holder(host) or b""
         node, _ = store.merge_into(host, store.require(host), (statement,))
-    etcdtend.grant_oneself(host, node)
+    etcdcredentials.grant_oneself(host, node)
     return () if before else ("etcd/root g1 created",)
 
 

@@ -16,6 +16,7 @@ from keel.mesh import (
     store,
     up,
 )
+from keel.mesh.etcdcredentials import ENROLL
 from keel.mesh.etcdholder import held_epoch
 from keel.mesh.etcdmsg import (
     Enroll,
@@ -31,8 +32,6 @@ from keel.mesh.receive import Asked, Kind
 from keel.mesh.store import Node
 from keel.ports import Host
 from keel.spec.model import Spec
-
-ENROLL = "enroll"
 
 
 def kinds() -> Mapping[str, Kind]:

@@ -6,40 +6,42 @@ flock keeps two passes apart. While something is open a faster timer runs the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from keel.errors import KeelError, PeerError, Refused
+from keel.errors import KeelError, Refused
 from keel.mesh import (
     etcdbirth,
-    etcdissue,
+    etcdcredentials,
+    etcdhours,
     etcdmember,
     etcdstate,
     etcdstore,
-    members,
     selfrecord,
     store,
     talk,
     up,
 )
 from keel.mesh.duty import Duty, Result, done, nothing, waits
-from keel.mesh.etcdbirth import ETCD_PATH
-from keel.mesh.etcddoors import ENROLL
-from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdmember import EnableSpec
-from keel.mesh.etcdmsg import Enroll, EnrollAnswer
 from keel.mesh.etcdplan import CLOCK, CLOCK_DIFFERS
 from keel.mesh.store import Node
-from keel.mesh.trust import may_ask
 from keel.outcome import Plan, Waiting
 from keel.ports import Host
 from keel.spec.model import Spec
 from keel.types import Capability, SigningKey
 
-LIVED_SECONDS = 3600.0
-
-
 LoadSpec = Callable[[], Spec]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """What the duties of one pass work with; the spec is read anew by whoever needs it."""
+
+    host: Host
+    node: Node
+    load_spec: LoadSpec
+    enable_spec: EnableSpec
 
 
 def tend(host: Host, load_spec: LoadSpec, enable_spec: EnableSpec) -> tuple[Duty, ...]:
@@ -48,93 +50,43 @@ def tend(host: Host, load_spec: LoadSpec, enable_spec: EnableSpec) -> tuple[Duty
         node = store.require(host)
         if selfrecord.own_capability(host, load_spec()) is not Capability.ETCD:
             return (nothing("etcd", "this node cannot run etcd"),)
-
-        def own_etcd() -> Duty:
-            return _try(host, "etcd", lambda: _own_etcd(host, load_spec, enable_spec, node))
-
-        duties = (
-            _try(host, "credentials", lambda: _credentials(host, node)),
-            _try(host, "birth", lambda: _birth(host, node, own_etcd)),
-            own_etcd(),
-            _try(host, "lived", lambda: _lived(host, load_spec())),
-        )
+        one = Pass(host=host, node=node, load_spec=load_spec, enable_spec=enable_spec)
+        duties = tuple(_try(one, name) for name in DUTIES)
         _pace(host, duties, frozenset(node.view.removed))
     return duties
 
 
-def _try(host: Host, name: str, run: Callable[[], Duty]) -> Duty:
+def _try(one: Pass, name: str) -> Duty:
     """One duty behind its own boundary; its failure is kept until it is gone (E15)."""
-    failures = etcdstore.load_failures(host)
+    host = one.host
     try:
-        duty = run()
+        duty = DUTIES[name](one)
     except KeelError as error:
         code = error.rule if isinstance(error, Refused) else error.code
-        etcdstore.save_failures(
-            host,
-            etcdstate.fail(
-                failures,
-                code=code,
-                subject=name,
-                text=error.summary(),
-                remedy=error.remedy(),
-                now=host.clock.now(),
-            ),
-        )
+        _keep(host, name, (code, error.summary(), error.remedy()))
         return Duty(name=name, result=Result.FAILED, text=error.summary())
-    left = tuple(entry for entry in failures.entries if entry.subject == name)
-    for entry in left:
-        failures = etcdstate.mend(failures, code=entry.code, subject=name)
-    if left:
-        etcdstore.save_failures(host, failures)
+    _keep(host, name, None)
     return duty
 
 
-def _credentials(host: Host, node: Node) -> Duty:
-    """A capable member without a grant asks the holder for one; the holder grants itself."""
-    name = "credentials"
-    if etcdstore.load_intermediate(host) is not None:
-        return nothing(name, "this node has its intermediate")
-    if etcdstore.load_authority(host) is not None:
-        grant_oneself(host, node)
-        return done(name, "granted this node its own intermediate")
-    holder = holder_of(host, node)
-    member = node.view.by_key(holder) if holder else None
-    if member is None:
-        return _wait(name, "a grant", "the holder", "no holder of the etcd root is known here yet")
-    request = Enroll(
-        enrolment=_enrolment(host, node),
-        admissions=members.chain(node.roster, node.key),
-    )
-    try:
-        answer = talk.ask(host, node, member, ENROLL, request, EnrollAnswer, path=ETCD_PATH)
-    except PeerError as error:
-        return _wait(name, "a grant", member.display, error.text)
-    with store.locked(host, "the mesh"):
-        etcdmember.take_grant(
-            host,
-            node,
-            answer.body.grant,
-            trusted=may_ask(node.trust, member.key),
-        )
-    return done(name, f"{member.display} granted the intermediate")
+def _keep(host: Host, name: str, failed: tuple[str, str, str] | None) -> None:
+    """What a duty fails with now (code, text, remedy) in place of what it failed with before."""
+    before = etcdstore.load_failures(host)
+    after = before
+    for entry in before.entries:
+        if entry.subject == name and (failed is None or entry.code != failed[0]):
+            after = etcdstate.mend(after, code=entry.code, subject=name)
+    if failed is not None:
+        code, text, remedy = failed
+        now = host.clock.now()
+        after = etcdstate.fail(after, code=code, subject=name, text=text, remedy=remedy, now=now)
+    if after != before:
+        etcdstore.save_failures(host, after)
 
 
-def _enrolment(host: Host, node: Node) -> bytes:
-    _, key = etcdstore.request_key(host)
-    return etcdmember.enrolment(host, node.mesh, node.identity.signing, key)
-
-
-def grant_oneself(host: Host, node: Node) -> None:
-    """The holder's own grant, by the same way as everybody's."""
-    with store.locked(host, "the mesh"):
-        admitted = {member.key: member.address for member in node.view.members}
-        request = _enrolment(host, node)
-        granted = etcdissue.grant(host, node, request, admitted=admitted)
-        etcdmember.take_grant(host, node, granted, trusted=True)
-
-
-def _birth(host: Host, node: Node, own_etcd: Callable[[], Duty]) -> Duty:
+def _birth(one: Pass) -> Duty:
     """A formation that was just confirmed begins here and now; the round trips come after it."""
+    host, node = one.host, one.node
     if etcdstore.load_authority(host) is None:
         return nothing("birth", "another node holds the root")
     if talk.clock_is_off(host):
@@ -144,7 +96,7 @@ def _birth(host: Host, node: Node, own_etcd: Callable[[], Duty]) -> Duty:
     if record is None:
         seen = etcdbirth.holder_duty(host, node)
     else:
-        own_etcd()
+        _try(one, "etcd")
         seen = etcdbirth.tell_all(host, node, record)
     if seen.told:
         return done("birth", f"told {', '.join(seen.told)}", is_open=True)
@@ -153,9 +105,10 @@ def _birth(host: Host, node: Node, own_etcd: Callable[[], Duty]) -> Duty:
     return nothing("birth", "no birth is due")
 
 
-def _own_etcd(host: Host, load_spec: LoadSpec, enable_spec: EnableSpec, node: Node) -> Duty:
+def _own_etcd(one: Pass) -> Duty:
+    host = one.host
     before = etcdstore.load_cluster(host)
-    left: Plan = etcdmember.settle(host, load_spec, enable_spec, node)
+    left: Plan = etcdmember.settle(host, one.load_spec, one.enable_spec, one.node)
     after = etcdstore.load_cluster(host)
     if left.waiting:
         return waits("etcd", *left.waiting)
@@ -164,40 +117,28 @@ def _own_etcd(host: Host, load_spec: LoadSpec, enable_spec: EnableSpec, node: No
     return nothing("etcd", f"this member is {after.stage}")
 
 
-def _lived(host: Host, spec: Spec) -> Duty:
-    """Count the hours that this disk lives through, and its starts: a restored one knows fewer
-    than its peers were told. Only while etcd runs: its guard asks the peers first."""
-    name = "lived"
-    if not etcdmember.sees_leader(host) or _counted_lately(host):
-        return nothing(name, "counted within the hour")
-    with store.locked(host, "the mesh"):
-        before = etcdstore.load_lived(host)
-        after = replace(before, counter=before.counter + 1)
-        etcdstore.save_lived(host, after)
-        selfrecord.refresh(host, spec, store.require(host), lived=after.counter)
-        host.files.make_dir(host.paths.run, mode=0o755)
-        stamp = f"{host.clock.monotonic():.0f}".encode()
-        host.files.write(host.paths.lived_counted, stamp)
-    return nothing(name, f"counted {after.counter}")
-
-
-def _counted_lately(host: Host) -> bool:
-    """Whether this boot counted within the hour; /run forgets with the boot."""
-    raw = host.files.read(host.paths.lived_counted)
-    age = host.clock.monotonic() - float(raw) if raw and raw.isdigit() else -1.0
-    return 0 <= age < LIVED_SECONDS
-
-
-def _wait(name: str, what: str, whom: str, why: str) -> Duty:
-    return waits(name, Waiting(what=what, waiting_for=whom, why=why))
-
-
 def _pace(host: Host, duties: tuple[Duty, ...], removed: frozenset[SigningKey]) -> None:
     """The fast timer runs while a transition is open on this node, and only then."""
-    if any(duty.open for duty in duties) or etcdbirth.is_open(host, removed):
+    if any(duty.open for duty in duties) or _is_open(host, removed):
         host.units.start(up.FAST_TIMER, block=False)
         return
     host.units.stop(up.FAST_TIMER)
     # one may have come while this pass ended: its kick met a running unit
-    if etcdbirth.is_open(host, removed):
+    if _is_open(host, removed):
         host.units.start(up.FAST_TIMER, block=False)
+
+
+def _is_open(host: Host, removed: frozenset[SigningKey]) -> bool:
+    try:
+        return etcdbirth.is_open(host, removed)
+    except KeelError:
+        return False  # the duties met the same, and tell it: a person is needed, and no hurry
+
+
+DUTIES: Mapping[str, Callable[[Pass], Duty]] = {
+    "credentials": lambda one: etcdcredentials.duty(one.host, one.node),
+    "birth": _birth,
+    "etcd": _own_etcd,
+    "lived": lambda one: etcdhours.duty(one.host, one.load_spec()),
+}
+"""Every duty of a pass, in its order: what comes later may lean on what came before."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from keel.errors import Refused
-from keel.mesh import etcdstore, etcdtend, status, talk
+from keel.mesh import etcdcredentials, etcdstore, status, talk
 from keel.mesh.duty import Duty, Result
 from keel.mesh.liveness import Liveness
 from tests.flow.world import World
@@ -78,10 +78,10 @@ def test_a_member_of_a_wrong_clock_starts_no_etcd_until_it_is_right(world: World
 def test_a_holder_of_a_wrong_clock_grants_nothing(world: World) -> None:
     set_clock(world, "a", WRONG)
     with pytest.raises(Refused) as caught:
-        etcdtend.grant_oneself(world.host("a"), world.loaded("a"))
+        etcdcredentials.grant_oneself(world.host("a"), world.loaded("a"))
     assert caught.value.rule == "clock-off"
     world.net.nodes["a"].clock.wrong_by = timedelta()
-    etcdtend.grant_oneself(world.host("a"), world.loaded("a"))
+    etcdcredentials.grant_oneself(world.host("a"), world.loaded("a"))
 
 
 def test_one_member_of_a_wrong_clock_does_not_hold_up_the_others(world: World) -> None:

@@ -1,0 +1,68 @@
+"""A pass of the tend: a list of duties behind boundaries of their own (E14)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from keel.errors import LockHeld
+from keel.mesh import etcdstore
+from keel.mesh.duty import Result
+from tests.flow.world import World
+
+GARBAGE = b"-----BEGIN"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    made.node("a")
+    made.create("a")
+    made.settle()
+    return made
+
+
+def results(world: World) -> dict[str, Result]:
+    return {one.name: one.result for one in world.tend("a")}
+
+
+def test_every_duty_says_one_sentence_in_the_order_of_the_list(world: World) -> None:
+    duties = world.tend("a")
+    assert duties[0].name == "credentials"
+    assert [one.name for one in duties] == list(dict.fromkeys(one.name for one in duties))
+    assert all(one.text and "\n" not in one.text for one in duties)
+
+
+def test_a_duty_that_fails_is_kept_until_it_works_and_stops_no_other(world: World) -> None:
+    place = world.host("a").paths.etcd_record
+    place.write_bytes(GARBAGE)
+    found = results(world)
+    assert found["etcd"] is Result.FAILED
+    assert found["lived"] is Result.NOTHING
+    (kept,) = [f for f in etcdstore.load_failures(world.host("a")).entries if f.subject == "etcd"]
+    assert kept.code == "state-corrupt"
+    place.unlink()
+    assert results(world)["etcd"] is Result.NOTHING
+    assert not etcdstore.load_failures(world.host("a")).entries
+
+
+def test_a_duty_that_fails_differently_is_kept_once(world: World) -> None:
+    host = world.host("a")
+    cluster = host.paths.etcd_cluster
+    host.paths.etcd_record.write_bytes(GARBAGE)
+    world.tend("a")
+    host.paths.etcd_record.unlink()
+    cluster.write_bytes(b"{")
+    world.tend("a")
+    kept = [f for f in etcdstore.load_failures(host).entries if f.subject == "etcd"]
+    assert [str(cluster) in f.text for f in kept] == [True]
+
+
+def test_two_passes_are_never_at_work_at_once(world: World) -> None:
+    host = world.host("a")
+    with (
+        host.locks.hold(host.paths.tend_lock, what="the tend"),
+        pytest.raises(LockHeld),
+    ):
+        world.tend("a")
