@@ -51,7 +51,7 @@ def refresh(host: Host, spec: Spec, node: Node, *, lived: int = 0) -> Node:
     )
     merged = roster.merge(node.roster, (wire.encode(record),))
     store.save_roster(host, merged.roster)
-    return store.assemble(node.identity, held=merged.roster, trust=node.trust)
+    return store.with_roster(node, merged.roster)
 
 
 def newest(node: Node) -> bytes | None:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from keel import codec
 from keel.errors import BadSignature, BadValue, Refused, StateCorrupt
-from keel.mesh import entry, keys, members, roster
+from keel.mesh import entry, keys, members, roster, window
 from keel.mesh.identity import address_of
 from keel.mesh.invite import InviteState, parse_invite
 from keel.mesh.keys import SigningPair, WgPair
@@ -30,6 +30,7 @@ from keel.mesh.members import View
 from keel.mesh.nonces import MAX_FILE_BYTES, NonceLedger, parse_nonces
 from keel.mesh.roster import Merged, Roster
 from keel.mesh.trust import TrustStore
+from keel.mesh.window import Window
 from keel.ports import Host
 from keel.types import InviteId, MeshId, Secret, SigningKey, parse_wg_key
 
@@ -58,6 +59,8 @@ class Node:
     roster: Roster
     view: View
     trust: TrustStore
+    suspended: frozenset[SigningKey] = frozenset()
+    """Whose removal waits for its confirmation."""
 
     @property
     def key(self) -> SigningKey:
@@ -65,8 +68,8 @@ class Node:
 
     @property
     def blocked(self) -> frozenset[SigningKey]:
-        """The keys that this node alone has done with."""
-        return frozenset(block.key for block in self.trust.blocks)
+        """The keys that this node alone has done with, for good or while a window is open."""
+        return frozenset(block.key for block in self.trust.blocks) | self.suspended
 
 
 def locked(host: Host, what: str) -> AbstractContextManager[None]:
@@ -86,10 +89,17 @@ def load(host: Host) -> Node | None:
         identity,
         held=_load_roster(host, genesis),
         trust=_load_trust(host),
+        suspended=window.suspended(load_window(host)),
     )
 
 
-def assemble(identity: Identity, *, held: Roster, trust: TrustStore) -> Node:
+def assemble(
+    identity: Identity,
+    *,
+    held: Roster,
+    trust: TrustStore,
+    suspended: frozenset[SigningKey] = frozenset(),
+) -> Node:
     """A node of these parts; what it is follows from them."""
     view = members.view(held)
     me = view.by_key(identity.signing.public)
@@ -101,7 +111,13 @@ def assemble(identity: Identity, *, held: Roster, trust: TrustStore) -> Node:
         roster=held,
         view=view,
         trust=trust,
+        suspended=suspended,
     )
+
+
+def with_roster(node: Node, held: Roster) -> Node:
+    """The same node with other records."""
+    return assemble(node.identity, held=held, trust=node.trust, suspended=node.suspended)
 
 
 def require(host: Host) -> Node:
@@ -217,7 +233,26 @@ def merge_into(host: Host, node: Node, raws: Iterable[bytes]) -> tuple[Node, Mer
     if merged.roster is node.roster:
         return node, merged
     save_roster(host, merged.roster)
-    return assemble(node.identity, held=merged.roster, trust=node.trust), merged
+    return with_roster(node, merged.roster), merged
+
+
+def load_window(host: Host) -> Window | None:
+    """The change that waits for its confirmation; None when there is none."""
+    raw = host.files.read(host.paths.window)
+    if raw is None:
+        return None
+    try:
+        return window.parse_window(raw)
+    except BadValue as error:
+        raise StateCorrupt(host.paths.window, error.summary()) from error
+
+
+def save_window(host: Host, found: Window) -> None:
+    host.files.write(host.paths.window, codec.dumps(found))
+
+
+def end_window(host: Host) -> None:
+    host.files.remove(host.paths.window)
 
 
 def _load_identity(host: Host, signing: Path, wireguard: Path) -> Identity:

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from keel.cli import status as cli
-from keel.mesh import drafts, roster, store, wire
+from keel.mesh import drafts, roster, store, window, wire
+from keel.mesh.window import Means, Removing
+from keel.types import Nonce
 from tests.flow.world import World
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -123,8 +125,17 @@ def interface_gone(world: World) -> None:
 
 def window_open(world: World) -> None:
     without_etcd(world)
-    host = world.host("a")
-    host.files.write(host.paths.window, b"{}")
+    host, b = world.host("a"), world.loaded("b")
+    removing = Removing(subject=b.key, name="b", address=b.address, means=Means.REMOVAL)
+    waiting = window.arm(
+        removing,
+        id=Nonce("0" * 32),
+        now=host.clock.now(),
+        witnesses=(),
+        sessions=(),
+        prefix=b.prefix,
+    )
+    store.save_window(host, waiting)
 
 
 def etcd_down(world: World) -> None:

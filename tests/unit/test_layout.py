@@ -44,7 +44,7 @@ def test_every_module_is_in_one_layer_of_the_rings() -> None:
 
 def test_no_layer_names_a_module_that_is_gone() -> None:
     named = {name for name in layered() if name not in {name_of(path) for path in MODULES}}
-    assert not named - {"keel.mesh.window"}  # it comes with the network window
+    assert not named
 
 
 @pytest.fixture
