@@ -132,13 +132,14 @@ class CheckedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevocationContext:
-    """The holder's. `admitters`: who admitted each key; `trust_roots`: the holder's own, itself
-    included."""
+    """The holder's. `admitters`: who admitted each key and may remove it; `trust_roots`: the
+    holder's own, itself included; `removed`: keys that counting removals name."""
 
     mesh: MeshId
     admitters: Mapping[SigningKey, frozenset[SigningKey]]
     trust_roots: frozenset[SigningKey]
     ledger: Ledger
+    removed: frozenset[SigningKey] = frozenset()
 
 
 def check_enrolment(raw: bytes, context: EnrolmentContext) -> CheckedEnrolment:
@@ -269,8 +270,9 @@ def check_record(raw: bytes, context: RecordContext, now: datetime) -> CheckedRe
 
 def check_revocation(raw: bytes, context: RevocationContext) -> Revocation:
     """Must the holder obey? In order: 1 revocation-malformed, 2 revocation-signature,
-    3 revocation-other-mesh, 4 revocation-not-yours, 5 revocation-unknown (nothing was granted),
-    6 revocation-old (granted again since it was signed)."""
+    3 revocation-other-mesh, 4 revocation-not-yours (a removal that counts is reason enough),
+    5 revocation-unknown (nothing was granted), 6 revocation-old (granted again since it was
+    signed)."""
     revocation, signer = _by_member(Revocation, KIND_REVOCATION, raw)
     if revocation.by != signer:  # 2
         raise Refused("revocation-signature", "the revocation names another signer", ASK_AGAIN)
@@ -278,7 +280,8 @@ def check_revocation(raw: bytes, context: RevocationContext) -> Revocation:
         raise Refused("revocation-other-mesh", "the revocation is for another mesh", ASK_AGAIN)
     subject = revocation.ed25519
     admitters = context.admitters.get(subject, frozenset())
-    if signer not in {subject} | admitters | context.trust_roots:  # 4
+    may_ask = {subject} | admitters | context.trust_roots
+    if signer not in may_ask and subject not in context.removed:  # 4
         raise Refused(
             "revocation-not-yours",
             "only the node itself, its admitter or a trust root of the holder may ask for this",

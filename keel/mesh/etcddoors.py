@@ -11,6 +11,7 @@ from keel.mesh import (
     etcdcrl,
     etcdissue,
     etcdmember,
+    etcdrevoke,
     etcdstore,
     selfrecord,
     store,
@@ -25,6 +26,7 @@ from keel.mesh.etcdmsg import (
     GiveUpAnswer,
     Probe,
     ProbeAnswer,
+    Revoke,
     TakeRecord,
     TakeRecordAnswer,
 )
@@ -41,6 +43,7 @@ def kinds() -> Mapping[str, Kind]:
         etcdbirth.CLUSTER: Kind(body=TakeRecord, act=_take_record),
         ENROLL: Kind(body=Enroll, act=_enroll),
         etcdbirth.GIVE_UP: Kind(body=GiveUp, act=_give_up),
+        etcdrevoke.REVOKE: Kind(body=Revoke, act=etcdrevoke.obey),
     }
 
 

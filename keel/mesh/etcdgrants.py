@@ -4,12 +4,13 @@ Owns the lines and the questions asked of them; appends nothing itself.
 (L1) A line is appended and durable before the grant leaves the holder.
 (L2) Nothing is ever taken out; a revocation is a line of its own.
 (L3) A CSR key belongs to the first address it was granted for, for good.
-(L4) A revocation covers every grant of (address, ed25519) in every generation.
+(L4) A revocation covers every grant of (address, ed25519) in every generation; one that names a
+     serial covers that certificate alone (it was superseded by a newer grant).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -32,7 +33,8 @@ class Event(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantLine:
-    """One grant or one revocation. `serial` and `csr_key` are the intermediate's."""
+    """One grant or one revocation. `serial` and `csr_key` are the intermediate's; a revocation with
+    a serial is of that certificate alone (L4)."""
 
     event: Event
     address: IPv6Address
@@ -78,16 +80,27 @@ def granted_to(ledger: Ledger, address: IPv6Address, key: SigningKey) -> tuple[G
 
 def live_grant(ledger: Ledger, address: IPv6Address, key: SigningKey) -> GrantLine | None:
     """The newest grant of the pair, unless the pair was revoked after it."""
-    mine = [line for line in ledger.lines if _of(line, address, key)]
-    return mine[-1] if mine and mine[-1].event is Event.GRANTED else None
+    newest: GrantLine | None = None
+    for line in ledger.lines:
+        if not _of(line, address, key):
+            continue
+        if line.event is Event.GRANTED:
+            newest = line
+        elif line.serial is None or (newest is not None and line.serial == newest.serial):
+            newest = None
+    return newest
 
 
 def first_granted(ledger: Ledger, address: IPv6Address, key: SigningKey) -> datetime | None:
     """When the unrevoked run of grants began: the order of birth and of the queue."""
     began: datetime | None = None
     for line in ledger.lines:
-        if _of(line, address, key):
-            began = None if line.event is Event.REVOKED else began or line.time
+        if not _of(line, address, key):
+            continue
+        if line.event is Event.GRANTED:
+            began = began or line.time
+        elif line.serial is None:
+            began = None
     return began
 
 
@@ -97,23 +110,32 @@ def owner_of(ledger: Ledger, csr_key: PublicKeyHash) -> IPv6Address | None:
 
 
 def revoked_serials(ledger: Ledger) -> tuple[Revoked, ...]:
-    """What the CRL has to hold: every grant made to a pair before its revocation (L4)."""
+    """What the CRL has to hold: every grant made to a pair before its revocation, and what was
+    superseded (L4)."""
     found: dict[Serial, Revoked] = {}
     for place, line in enumerate(ledger.lines):
         if line.event is not Event.REVOKED:
             continue
-        for grant in ledger.lines[:place]:
-            if grant.serial is not None and _of(grant, line.address, line.ed25519):
-                new = Revoked(
-                    serial=grant.serial, reason=line.reason or Reason.UNSPECIFIED, at=line.time
-                )
-                found.setdefault(grant.serial, new)
+        reason = line.reason or Reason.UNSPECIFIED
+        for serial in _covered(ledger.lines[:place], line):
+            found.setdefault(serial, Revoked(serial=serial, reason=reason, at=line.time))
     return tuple(found.values())
 
 
 def dump_line(line: GrantLine) -> bytes:
     """The line without its newline, as Files.append wants it."""
     return codec.dumps(line)
+
+
+def _covered(before: Sequence[GrantLine], revocation: GrantLine) -> list[Serial]:
+    if revocation.serial is not None:
+        return [revocation.serial]
+    pair = revocation.address, revocation.ed25519
+    return [
+        line.serial
+        for line in before
+        if line.event is Event.GRANTED and line.serial is not None and _of(line, *pair)
+    ]
 
 
 def _of(line: GrantLine, address: IPv6Address, key: SigningKey) -> bool:

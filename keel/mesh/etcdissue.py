@@ -59,6 +59,13 @@ def require_authority(host: Host) -> Authority:
     return found[1]
 
 
+def require_signer(host: Host) -> Authority:
+    """The signing root of a holder that may sign now; Refused with a wrong clock (H4)."""
+    authority = require_authority(host)
+    talk.refuse_wrong_clock(host)
+    return authority
+
+
 def grant(
     host: Host,
     node: Node,
@@ -69,8 +76,7 @@ def grant(
 ) -> Grant:
     """The grant for an enrolment, new or as it was given before; Refused by etcdcheck's rules.
     Hold the lock."""
-    authority = require_authority(host)
-    talk.refuse_wrong_clock(host)
+    authority = require_signer(host)
     ledger = etcdstore.load_ledger(host)
     checked = check_enrolment(
         raw,
@@ -102,8 +108,7 @@ def sign_record(
     host: Host, node: Node, formation: Formation, *, epoch: int, state: RecordState
 ) -> bytes:
     """The cluster record of a formation, under an epoch that the book has used for it already."""
-    authority = require_authority(host)
-    talk.refuse_wrong_clock(host)
+    authority = require_signer(host)
     roots = (authority.certificate,)
     crl = etcdcrl.read_crl(etcdstore.load_crl(host) or b"", roots)
     record = new_record(

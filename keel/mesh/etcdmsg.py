@@ -195,6 +195,22 @@ class GiveUpAnswer:
     statement: bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revoke:
+    """Revoke what was granted to a node. `revocation`: the encoded envelope of a Revocation;
+    `records`: roster records (encoded envelopes) by which the node is removed, if it is."""
+
+    revocation: bytes
+    records: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevokeAnswer:
+    """The number of the CRL that says so, as it is on the holder's disk."""
+
+    crl_number: int
+
+
 def new_record(
     formation: Formation,
     *,

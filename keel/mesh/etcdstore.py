@@ -215,6 +215,11 @@ def load_queue(host: Host) -> Queue:
     return _load(host, Queue, host.paths.etcd_queue) or Queue()
 
 
+def save_queue(host: Host, queue: Queue) -> None:
+    prepare(host)
+    host.files.write(host.paths.etcd_queue, codec.dumps(queue))
+
+
 def load_failures(host: Host) -> Failures:
     return _load(host, Failures, host.paths.etcd_failures) or Failures()
 

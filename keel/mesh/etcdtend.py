@@ -15,6 +15,7 @@ from keel.mesh import (
     etcdcredentials,
     etcdhours,
     etcdmember,
+    etcdrevoke,
     etcdstate,
     etcdstore,
     selfrecord,
@@ -137,6 +138,7 @@ def _is_open(host: Host, removed: frozenset[SigningKey]) -> bool:
 
 DUTIES: Mapping[str, Callable[[Pass], Duty]] = {
     "credentials": lambda one: etcdcredentials.duty(one.host, one.node),
+    "revocation": lambda one: etcdrevoke.duty(one.host, one.node),
     "birth": _birth,
     "etcd": _own_etcd,
     "lived": lambda one: etcdhours.duty(one.host, one.load_spec()),

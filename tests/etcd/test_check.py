@@ -449,6 +449,11 @@ def test_those_who_may_ask_are_obeyed(who: str) -> None:
     assert check_revocation(revocation(who), REVOCATION_CONTEXT).by == key(who)
 
 
+def test_for_a_removed_node_anybody_s_word_is_enough() -> None:
+    removed = replace(REVOCATION_CONTEXT, removed=frozenset({key("c")}))
+    assert check_revocation(revocation("d"), removed).by == key("d")
+
+
 @pytest.mark.parametrize(
     ("raw", "context", "rule"),
     [

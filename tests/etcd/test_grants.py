@@ -102,6 +102,21 @@ def test_a_key_belongs_to_the_first_address_it_was_granted_for() -> None:
     assert owner_of(ledger(B1), C1.csr_key) is None
 
 
+def test_what_was_superseded_is_revoked_alone() -> None:
+    pair = (address("c"), key("c"))
+    one = replace(revoked("c", seconds=20, reason=Reason.SUPERSEDED), serial=C1.serial)
+    book = ledger(C1, B1, C2, one)
+    assert [each.serial for each in revoked_serials(book)] == [C1.serial]
+    assert revoked_serials(book)[0].reason is Reason.SUPERSEDED
+    assert live_grant(book, *pair) == C2
+    assert first_granted(book, *pair) == C1.time
+    newest = replace(one, serial=C2.serial)
+    assert live_grant(ledger(C1, C2, newest), *pair) is None
+    assert live_grant(ledger(newest, C1), *pair) == C1
+    everything = ledger(C1, C2, one, revoked("c", seconds=30))
+    assert {each.serial for each in revoked_serials(everything)} == {C1.serial, C2.serial}
+
+
 def test_a_revocation_covers_every_grant_before_it_and_none_after() -> None:
     assert C1.serial is not None
     first = revoked("c", seconds=3, reason=None)
