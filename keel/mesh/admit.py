@@ -48,6 +48,8 @@ ANSWER_RECORDS_BYTES = 320 << 10
 
 GiveEtcdPart = Callable[[Host, Node, Claim], EtcdPart]
 """What the registry's flows add to an admission; KeelError when they cannot."""
+Confirming = Callable[[Host, Claim], None]
+"""What the registry's flows keep of a claim before it is spent; the lock is held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +175,9 @@ def redeem_request(
     return 200, _admit(host, node, state, raw, verdict)
 
 
-def confirm(host: Host, spec: Spec, key: SigningKey, record: bytes | None) -> bool:
+def confirm(
+    host: Host, spec: Spec, key: SigningKey, record: bytes | None, confirming: Confirming
+) -> bool:
     """The joiner's first hello: its admission enters the roster, the invite is spent. Whether
     this was the first one; a repeated one is fine."""
     with store.locked(host, "the mesh"):
@@ -184,6 +188,7 @@ def confirm(host: Host, spec: Spec, key: SigningKey, record: bytes | None) -> bo
         spent = invite.confirm_invite(state, key, host.clock.now())
         records = (state.claim.admission,) if record is None else (state.claim.admission, record)
         node, _ = store.merge_into(host, node, records)
+        _keep_for_etcd(host, state.claim, confirming)
         store.save_invite(host, spent)
         up.bring_up(host, spec, node, store.load_invites(host))
     return True
@@ -202,6 +207,14 @@ def lapse(host: Host) -> tuple[InviteState, ...]:
             store.save_invite(host, later)
         kept.append(later)
     return tuple(kept)
+
+
+def _keep_for_etcd(host: Host, claim: Claim, confirming: Confirming) -> None:
+    """No confirmation fails because of the registry's part (A3)."""
+    try:
+        confirming(host, claim)
+    except KeelError as error:
+        host.console.say(f"the request of {claim.name} is not relayed: {error.summary()}")
 
 
 def _join_view(node: Node) -> JoinView:

@@ -13,6 +13,7 @@ from keel.mesh import (
     etcdcert,
     etcdcredentials,
     etcddoors,
+    etcdenrol,
     etcdissue,
     etcdlook,
     etcdmember,
@@ -46,6 +47,7 @@ def doors() -> Doors:
     return Doors(
         etcd=etcddoors.kinds(),
         give_etcd_part=etcdbirth.give_etcd_part,
+        confirming=etcdenrol.to_relay,
         joined=etcdbirth.joined,
         own_role=etcdlook.own_role,
     )

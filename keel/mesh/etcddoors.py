@@ -9,6 +9,7 @@ from keel.mesh import (
     etcdbirth,
     etcdcert,
     etcdcrl,
+    etcdenrol,
     etcdissue,
     etcdmember,
     etcdrevoke,
@@ -17,7 +18,6 @@ from keel.mesh import (
     store,
     up,
 )
-from keel.mesh.etcdcredentials import ENROLL
 from keel.mesh.etcdholder import held_epoch
 from keel.mesh.etcdmsg import (
     Enroll,
@@ -27,6 +27,8 @@ from keel.mesh.etcdmsg import (
     Probe,
     ProbeAnswer,
     Revoke,
+    TakeGrant,
+    TakeGrantAnswer,
     TakeRecord,
     TakeRecordAnswer,
 )
@@ -41,7 +43,8 @@ def kinds() -> Mapping[str, Kind]:
     return {
         etcdbirth.PROBE: Kind(body=Probe, act=_probe),
         etcdbirth.CLUSTER: Kind(body=TakeRecord, act=_take_record),
-        ENROLL: Kind(body=Enroll, act=_enroll),
+        etcdenrol.ENROLL: Kind(body=Enroll, act=_enroll),
+        etcdenrol.GRANT: Kind(body=TakeGrant, act=_take_grant),
         etcdbirth.GIVE_UP: Kind(body=GiveUp, act=_give_up),
         etcdrevoke.REVOKE: Kind(body=Revoke, act=etcdrevoke.obey),
     }
@@ -91,11 +94,20 @@ def _enroll(asked: Asked) -> EnrollAnswer:
     """Grant a live member's enrolment; the birth, if it is time for one, is the tend's."""
     host, wanted = asked.host, asked.body
     with store.locked(host, "the mesh"):
-        node, _ = store.merge_into(host, asked.node, wanted.admissions)
+        node, merged = store.merge_into(host, asked.node, wanted.admissions)
         admitted = {one.key: one.address for one in node.view.members}
         granted = etcdissue.grant(host, node, wanted.enrolment, admitted=admitted)
+    if merged.added:  # a relayed one may be new here: the sync lets it in
+        host.units.start(up.SYNC_UNIT, block=False)
     up.kick_tend(host)
     return EnrollAnswer(grant=granted)
+
+
+def _take_grant(asked: Asked) -> TakeGrantAnswer:
+    """Take the grant that the inviter fetched; the tend goes on with it."""
+    taken = etcdenrol.take(asked.host, asked.node, asked.body.grant, asked.member.key)
+    up.kick_tend(asked.host)
+    return taken
 
 
 def _give_up(asked: Asked) -> GiveUpAnswer:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from cryptography import x509
 
 from keel.errors import EtcdError, Refused
-from keel.mesh import etcdcert, etcdcrl, etcdmember, etcdstore, selfrecord
+from keel.mesh import etcdcert, etcdcrl, etcdenrol, etcdmember, etcdstore, selfrecord
 from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdids import address_of_url, id_text
 from keel.mesh.etcdstate import Failure, Stage
@@ -92,7 +92,8 @@ def look(host: Host, spec: Spec, node: Node, roles: Mapping[SigningKey, Role]) -
     crl = etcdstore.load_crl(host)
     read = etcdcrl.read_crl(crl, etcdstore.load_roots(host)) if crl else None
     phase = _phase(host, spec, node, cluster.stage, status)
-    left = _plan_waits(host, spec, node) or _idle_waits(phase, holder_name(host, node), roles)
+    left = (*_plan_waits(host, spec, node), *etcdenrol.waiting(host, node))
+    left = left or _idle_waits(phase, holder_name(host, node), roles)
     return EtcdSeen(
         phase=phase,
         cluster_id=cluster.cluster_id,

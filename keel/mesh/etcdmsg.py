@@ -169,6 +169,20 @@ class EnrollAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TakeGrant:
+    """Your inviter asked the holder for you (E2): this is your grant."""
+
+    grant: Grant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeGrantAnswer:
+    """`intermediate`: the one that the member has now."""
+
+    intermediate: Serial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TakeRecord:
     """Take this record."""
 

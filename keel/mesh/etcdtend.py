@@ -13,6 +13,7 @@ from keel.errors import KeelError, Refused
 from keel.mesh import (
     etcdbirth,
     etcdcredentials,
+    etcdenrol,
     etcdhours,
     etcdmember,
     etcdrevoke,
@@ -30,7 +31,7 @@ from keel.mesh.store import Node
 from keel.outcome import Plan, Waiting
 from keel.ports import Host
 from keel.spec.model import Spec
-from keel.types import Capability, SigningKey
+from keel.types import Capability
 
 LoadSpec = Callable[[], Spec]
 
@@ -49,11 +50,13 @@ def tend(host: Host, load_spec: LoadSpec, enable_spec: EnableSpec) -> tuple[Duty
     """One pass. A duty that fails is kept as a failure and does not stop the next."""
     with host.locks.hold(host.paths.tend_lock, what="the tend", wait_seconds=0.0):
         node = store.require(host)
-        if selfrecord.own_capability(host, load_spec()) is not Capability.ETCD:
-            return (nothing("etcd", "this node cannot run etcd"),)
         one = Pass(host=host, node=node, load_spec=load_spec, enable_spec=enable_spec)
-        duties = tuple(_try(one, name) for name in DUTIES)
-        _pace(host, duties, frozenset(node.view.removed))
+        duties: tuple[Duty, ...]
+        if selfrecord.own_capability(host, load_spec()) is not Capability.ETCD:
+            duties = (nothing("etcd", "this node cannot run etcd"), _try(one, "relay"))
+        else:
+            duties = tuple(_try(one, name) for name in DUTIES)
+        _pace(host, node, duties)
     return duties
 
 
@@ -118,20 +121,21 @@ def _own_etcd(one: Pass) -> Duty:
     return nothing("etcd", f"this member is {after.stage}")
 
 
-def _pace(host: Host, duties: tuple[Duty, ...], removed: frozenset[SigningKey]) -> None:
+def _pace(host: Host, node: Node, duties: tuple[Duty, ...]) -> None:
     """The fast timer runs while a transition is open on this node, and only then."""
-    if any(duty.open for duty in duties) or _is_open(host, removed):
+    if any(duty.open for duty in duties) or _is_open(host, node):
         host.units.start(up.FAST_TIMER, block=False)
         return
     host.units.stop(up.FAST_TIMER)
     # one may have come while this pass ended: its kick met a running unit
-    if _is_open(host, removed):
+    if _is_open(host, node):
         host.units.start(up.FAST_TIMER, block=False)
 
 
-def _is_open(host: Host, removed: frozenset[SigningKey]) -> bool:
+def _is_open(host: Host, node: Node) -> bool:
+    removed = frozenset(node.view.removed)
     try:
-        return etcdbirth.is_open(host, removed)
+        return etcdbirth.is_open(host, removed) or etcdenrol.is_open(host, node)
     except KeelError:
         return False  # the duties met the same, and tell it: a person is needed, and no hurry
 
@@ -141,6 +145,7 @@ DUTIES: Mapping[str, Callable[[Pass], Duty]] = {
     "revocation": lambda one: etcdrevoke.duty(one.host, one.node),
     "birth": _birth,
     "etcd": _own_etcd,
+    "relay": lambda one: etcdenrol.relay(one.host, one.node),
     "lived": lambda one: etcdhours.duty(one.host, one.load_spec()),
 }
 """Every duty of a pass, in its order: what comes later may lean on what came before."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from keel.errors import KeelError, Refused
 from keel.mesh import admit, envelope, exchange, roster, store, up
-from keel.mesh.admit import GiveEtcdPart
+from keel.mesh.admit import Confirming, GiveEtcdPart
 from keel.mesh.envelope import Accepted, ChannelView, Serves, Turned
 from keel.mesh.exchange import Hello, HelloAnswer, RosterAnswer, RosterAsk
 from keel.mesh.invite import claimed_members
@@ -61,6 +61,7 @@ class Doors:
 
     etcd: Mapping[str, Kind]
     give_etcd_part: GiveEtcdPart
+    confirming: Confirming
     joined: Callable[[Host, SigningKey], None]
     own_role: Callable[[Host], str]
 
@@ -112,7 +113,7 @@ def _act(
 
 def _hello(host: Host, spec: Spec, doors: Doors, sender: SigningKey, body: Hello) -> HelloAnswer:
     """A claimant's first hello confirms its join; a member's brings its newest self record."""
-    if admit.confirm(host, spec, sender, body.record):
+    if admit.confirm(host, spec, sender, body.record, doors.confirming):
         doors.joined(host, sender)
         host.units.start(up.SYNC_UNIT, block=False)
     elif body.record is not None:

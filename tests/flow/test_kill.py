@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from keel.mesh import roster, store, up
+from keel.mesh import etcdstore, roster, store, up
 from keel.mesh.identity import address_of
 from keel.mesh.invite import Phase
 from keel.mesh.keys import signing_pair
@@ -52,6 +52,14 @@ def a_third_invited(scratch: Path) -> World:
     world = two_members(scratch)
     world.node("c")
     world.tokens["c"] = world.invite("a")
+    return world
+
+
+def a_third_invited_by_b(scratch: Path) -> World:
+    """b is not the holder: it relays, and c asks by itself."""
+    world = two_members(scratch)
+    world.node("c")
+    world.tokens["c"] = world.invite("b")
     return world
 
 
@@ -213,6 +221,12 @@ def one_cluster(world: World) -> None:
     assert world.formed("abc")
 
 
+def one_cluster_and_no_queue(world: World) -> None:
+    one_cluster(world)
+    for name in "abc":
+        assert etcdstore.load_queue(world.host(name)).entries == ()
+
+
 def b_is_gone(world: World) -> None:
     assert store.load(world.host("b")) is None
     assert world.net.nodes["b"].wireguard.devices == {}
@@ -238,6 +252,9 @@ STORIES = {
     "leave": Story(three_without_etcd, leave, leave_again, b_is_gone, "b", 28),
     "birth, the joiner": Story(a_third_invited, birth, birth_again, one_cluster, "c", 330),
     "birth, the holder": Story(a_third_invited, birth, birth_again, one_cluster, "a", 210),
+    "relay, the inviter": Story(
+        a_third_invited_by_b, birth, birth_again, one_cluster_and_no_queue, "b", 165
+    ),
     "birth, the other": Story(a_third_invited, birth, birth_again, one_cluster, "b", 165),
 }
 

@@ -151,10 +151,10 @@ def test_services_that_touch_the_machine_wait_for_a_mesh() -> None:
             assert genesis in section(path, "Unit")["ConditionPathExists"], path.name
 
 
-def test_the_registrys_services_wait_for_the_overlay() -> None:
-    marker = str(Paths().capability_marker)
+def test_the_registrys_services_wait_for_the_overlay_or_for_a_request_to_relay() -> None:
+    either = {f"|{path}" for path in (Paths().capability_marker, Paths().etcd_queue)}
     for path in SYSTEMD.glob("keel-mesh-etcd*.service"):
-        assert marker in section(path, "Unit")["ConditionPathExists"]
+        assert either <= set(section(path, "Unit")["ConditionPathExists"])
 
 
 def test_no_stray_etcd_is_started_at_boot() -> None:

@@ -1,0 +1,171 @@
+"""How a member's request comes to the holder: by itself, and through its inviter (E2, E9).
+
+Owns the asking, the relay and their entries in queue.json. What a grant is worth is
+keel.mesh.etcdcheck's; who signs it, keel.mesh.etcdissue's.
+
+Rules:
+(Q1) A joiner's enrolment is in its inviter's queue before the invite is spent, and leaves it when
+     the joiner has a grant, is no member, or the holder or the joiner said no for good.
+(Q2) Both ways lead to one grant: the holder gives the same one again for the same key.
+(Q3) What is queued is shown with whom it waits for, and tried every few seconds (the fast timer)
+     for a day, by the slow one after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from keel.errors import PeerError
+from keel.mesh import etcdcert, etcdmember, etcdstore, members, store, talk
+from keel.mesh.duty import Duty, done, nothing, waits
+from keel.mesh.etcdbirth import ETCD_PATH
+from keel.mesh.etcdholder import holder_of
+from keel.mesh.etcdmsg import Enroll, EnrollAnswer, Grant, TakeGrant, TakeGrantAnswer
+from keel.mesh.etcdstate import Queue, Queued, Wanted, dequeue, enqueue, tried
+from keel.mesh.invite import Claim
+from keel.mesh.members import Member
+from keel.mesh.store import Node
+from keel.mesh.trust import may_ask
+from keel.outcome import Waiting
+from keel.ports import Host
+from keel.types import SigningKey
+
+ENROLL = "enroll"
+GRANT = "grant"
+RELAY = "relay"
+
+UNKNOWN_HOLDER = "no holder of the etcd root is known here yet"
+FINAL = ("enrolment-", "grant-")
+"""What begins so says no to this very request; only an admission may still come to the holder."""
+NOT_YET = "enrolment-not-admitted"
+HASTE = timedelta(days=1)
+"""A pass every few seconds costs; who is gone for longer may wait five minutes when it is back."""
+
+
+def relay(host: Host, node: Node) -> Duty:
+    """An inviter that is not the holder asks it for those that it let in, and hands each its grant.
+    So a joiner gets one that the holder does not know or that it cannot reach itself."""
+    entries = _entries(host, Wanted.RELAY)
+    if not entries:
+        return nothing(RELAY, "nobody's request is to be relayed")
+    holder = _holder(host, node)
+    if holder is None:
+        return nothing(RELAY, UNKNOWN_HOLDER)
+    came_of = [_relay_one(host, node, entry, holder) for entry in entries]
+    left = tuple(one for one in came_of if isinstance(one, Waiting))
+    if left:
+        return waits(RELAY, *left, is_open=is_open(host, node))
+    return done(RELAY, "; ".join(one for one in came_of if isinstance(one, str)))
+
+
+def to_relay(host: Host, claim: Claim) -> None:
+    """Queue a joiner's enrolment before its confirmation counts (Q1); nothing for a joiner without
+    one or one that was granted in the answer. Hold the lock."""
+    if claim.enrolment is None or claim.etcd.grant is not None:
+        return
+    if etcdstore.load_authority(host) is not None:
+        return
+    entry = Queued(
+        what=Wanted.RELAY,
+        subject=claim.ed25519,
+        since=host.clock.now(),
+        why="it was not asked yet",
+        envelope=claim.enrolment,
+    )
+    etcdstore.save_queue(host, enqueue(etcdstore.load_queue(host), entry))
+
+
+def waiting(host: Host, node: Node) -> tuple[Waiting, ...]:
+    """What is queued here and for whom it waits; nothing while no holder is known."""
+    holder = _holder(host, node)
+    found = []
+    for entry in (*_entries(host, Wanted.ENROL), *_entries(host, Wanted.RELAY)):
+        subject = node.view.by_key(entry.subject)
+        if subject is None or holder is None:
+            continue
+        what = "a grant" if entry.what is Wanted.ENROL else f"the grant of {subject.display}"
+        found.append(waiting_for(what, holder, entry))
+    return tuple(found)
+
+
+def is_open(host: Host, node: Node) -> bool:
+    """Whether a request that somebody could serve was queued here within a day (Q3)."""
+    now = host.clock.now()
+    return any(one.since and now - one.since < HASTE for one in waiting(host, node))
+
+
+def take(host: Host, node: Node, grant: Grant, giver: SigningKey) -> TakeGrantAnswer:
+    """A grant that another member brings, unless this node has one already."""
+    with store.locked(host, "the mesh"):
+        held = etcdstore.load_intermediate(host)
+        if held is not None:
+            return TakeGrantAnswer(intermediate=etcdcert.serial_of(held[1].certificate))
+        trusted = may_ask(node.trust, giver)
+        checked = etcdmember.take_grant(host, node, grant, trusted=trusted)
+    return TakeGrantAnswer(intermediate=etcdcert.serial_of(checked.intermediate))
+
+
+def ask(host: Host, node: Node, holder: Member, request: bytes, subject: SigningKey) -> Grant:
+    """The holder's grant for a member's request; PeerError by its reason."""
+    body = Enroll(enrolment=request, admissions=members.chain(node.roster, subject))
+    return talk.ask(host, node, holder, ENROLL, body, EnrollAnswer, path=ETCD_PATH).body.grant
+
+
+def not_yet(host: Host, what: Wanted, subject: SigningKey, why: str) -> Queued:
+    """Queue it, or note one more try that came to nothing."""
+    now = host.clock.now()
+    with store.locked(host, "the mesh"):
+        queue = etcdstore.load_queue(host)
+        entry = _find(queue, what, subject)
+        if entry is None:
+            entry = Queued(what=what, subject=subject, since=now, why=why)
+            queue = enqueue(queue, entry)
+        etcdstore.save_queue(host, tried(queue, entry, now, why))
+    return replace(entry, why=why)
+
+
+def served(host: Host, what: Wanted, subject: SigningKey) -> None:
+    """It is done with; absent is fine."""
+    if _find(etcdstore.load_queue(host), what, subject) is None:
+        return
+    with store.locked(host, "the mesh"):
+        etcdstore.save_queue(host, dequeue(etcdstore.load_queue(host), what, subject))
+
+
+def waiting_for(what: str, whom: Member, entry: Queued) -> Waiting:
+    """An entry of the queue in words."""
+    return Waiting(what=what, waiting_for=whom.display, why=entry.why, since=entry.since)
+
+
+def _relay_one(host: Host, node: Node, entry: Queued, holder: Member) -> Waiting | str:
+    """What one request came to: what it waits for still, or how it ended."""
+    joiner = node.view.by_key(entry.subject)
+    if joiner is None:
+        served(host, Wanted.RELAY, entry.subject)
+        return "who asked is no member any more"
+    whom, came_of = holder, f"relayed the request of {joiner.display} to {holder.display}"
+    try:
+        grant = ask(host, node, holder, entry.envelope or b"", joiner.key)
+        whom, body = joiner, TakeGrant(grant=grant)
+        talk.ask(host, node, joiner, GRANT, body, TakeGrantAnswer, path=ETCD_PATH)
+    except PeerError as error:
+        if error.reason == NOT_YET or not error.reason.startswith(FINAL):
+            entry = not_yet(host, Wanted.RELAY, joiner.key, error.text)
+            return waiting_for(f"the grant of {joiner.display}", whom, entry)
+        came_of = f"{whom.display} refused the request of {joiner.display}: {error.text}"
+    served(host, Wanted.RELAY, joiner.key)
+    return came_of
+
+
+def _holder(host: Host, node: Node) -> Member | None:
+    holder = holder_of(host, node)
+    return node.view.by_key(holder) if holder else None
+
+
+def _entries(host: Host, what: Wanted) -> tuple[Queued, ...]:
+    return tuple(one for one in etcdstore.load_queue(host).entries if one.what is what)
+
+
+def _find(queue: Queue, what: Wanted, subject: SigningKey) -> Queued | None:
+    return next((e for e in queue.entries if (e.what, e.subject) == (what, subject)), None)
