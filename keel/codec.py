@@ -19,7 +19,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import Enum
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
@@ -32,6 +32,11 @@ T = TypeVar("T")
 
 MAX_DEPTH = 24
 """Deeper than any document of keel's; json's own recursion limit is far higher."""
+
+ADDRESSES = 1024
+"""How many addresses are remembered with their text: some for each member of the largest mesh."""
+
+_Reader = Callable[[object, str, bool], Any]
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
 
@@ -77,7 +82,9 @@ def to_json(value: object) -> Any:
             return base64.b64encode(value).decode()
         case datetime():
             return format_time(value)
-        case IPv4Address() | IPv6Address() | IPv6Network():
+        case IPv4Address() | IPv6Address():
+            return _address_text(value)
+        case IPv6Network():
             return value.compressed
         case Endpoint():
             return str(value)
@@ -93,7 +100,8 @@ def to_json(value: object) -> Any:
 
 def from_json(cls: type[T], value: object, *, path: str = "", strict: bool = True) -> T:
     """Build `cls` from plain JSON values; BadValue with the path of the first bad one."""
-    result: T = _build(cls, value, path, strict)
+    kind: Any = cls
+    result: T = _reader(kind)(value, path, strict)
     return result
 
 
@@ -111,15 +119,21 @@ def parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text[:-1] + "+00:00")
 
 
-def _dataclass_to_json(value: object) -> dict[str, Any]:
+def _dataclass_to_json(value: Any) -> dict[str, Any]:
     out: dict[str, Any] = {}
-    for field in dataclasses.fields(value):  # type: ignore[arg-type]  # checked by the caller
-        item = getattr(value, field.name)
-        if field.name == "extra":
+    cls: Any = type(value)
+    for name in _field_names(cls):
+        item = getattr(value, name)
+        if name == "extra":
             out.update({str(key): inner for key, inner in item.items()})
         elif item is not None:
-            out[field.name] = to_json(item)
+            out[name] = to_json(item)
     return out
+
+
+@functools.cache
+def _field_names(cls: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(cls))
 
 
 def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -147,124 +161,178 @@ def _check_depth(value: object) -> None:
     raise BadValue("", "nested too deeply")
 
 
-def _build(cls: Any, value: object, path: str, strict: bool) -> Any:
+@functools.cache
+def _reader(cls: Any) -> _Reader:
+    """What builds a `cls` from (plain value, its path, strict). Made once per type: looking at
+    annotations took most of the time of a parse."""
     if isinstance(cls, typing.NewType):
-        return _build(cls.__supertype__, value, path, strict)
+        return _reader(cls.__supertype__)
     origin = typing.get_origin(cls)
     if origin in (Union, types.UnionType):
-        return _build_union(cls, value, path, strict)
+        return _optional_reader(cls)
     if origin is tuple:
-        return _build_tuple(cls, value, path, strict)
+        return _tuple_reader(cls)
     if origin is frozenset:
-        (item_type,) = typing.get_args(cls)
-        items = _expect(list, value, path)
-        return frozenset(
-            _build(item_type, item, f"{path}[{n}]", strict) for n, item in enumerate(items)
-        )
+        return _frozenset_reader(cls)
     if origin in (dict, Mapping):
-        _, item_type = typing.get_args(cls)
-        found = _expect(dict, value, path)
-        return {
-            key: _build(item_type, item, _join(path, key), strict) for key, item in found.items()
-        }
+        return _mapping_reader(cls)
     if cls is object:
-        return value
+        return lambda value, _path, _strict: value
     if cls is not Endpoint and dataclasses.is_dataclass(cls):
-        return _build_dataclass(cls, value, path, strict)
-    return _build_scalar(cls, value, path)
+        return _dataclass_reader(cls)
+    return _scalar_reader(cls)
 
 
-def _build_union(cls: Any, value: object, path: str, strict: bool) -> Any:
+def _optional_reader(cls: Any) -> _Reader:
     options = [option for option in typing.get_args(cls) if option is not type(None)]
-    if value is None:
-        if len(options) == len(typing.get_args(cls)):
-            raise BadValue(path, "must not be null")
-        return None
     if len(options) != 1:
         raise TypeError(f"the codec knows Optional only, not {cls}")
-    return _build(options[0], value, path, strict)
+    read = _reader(options[0])
+    return lambda value, path, strict: None if value is None else read(value, path, strict)
 
 
-def _build_tuple(cls: Any, value: object, path: str, strict: bool) -> Any:
+def _tuple_reader(cls: Any) -> _Reader:
     args = typing.get_args(cls)
-    items = _expect(list, value, path)
     if len(args) == 2 and args[1] is Ellipsis:
-        return tuple(_build(args[0], item, f"{path}[{n}]", strict) for n, item in enumerate(items))
-    if len(items) != len(args):
-        raise BadValue(path, f"expected {len(args)} items")
-    return tuple(
-        _build(kind, item, f"{path}[{n}]", strict)
-        for n, (kind, item) in enumerate(zip(args, items, strict=True))
-    )
+        each = _items_reader(args[0])
+        return lambda value, path, strict: tuple(each(value, path, strict))
+    readers = [_reader(kind) for kind in args]
+
+    def read(value: object, path: str, strict: bool) -> Any:
+        items = _expect(list, value, path)
+        if len(items) != len(readers):
+            raise BadValue(path, f"expected {len(readers)} items")
+        return tuple(
+            one(item, f"{path}[{n}]", strict)
+            for n, (one, item) in enumerate(zip(readers, items, strict=True))
+        )
+
+    return read
 
 
-def _build_dataclass(cls: Any, value: object, path: str, strict: bool) -> Any:
-    found = _expect(dict, value, path)
-    hints = _hints(cls)
-    fields = {field.name: field for field in dataclasses.fields(cls)}
-    unknown = {key: item for key, item in found.items() if key not in fields or key == "extra"}
-    if unknown and (strict or "extra" not in fields):
-        raise BadValue(_join(path, min(unknown)), "unknown field")
-    known: dict[str, Any] = {}
-    for name, field in fields.items():
-        if name == "extra":
-            known[name] = unknown
-        elif name in found:
-            known[name] = _build(hints[name], found[name], _join(path, name), strict)
-        elif _is_optional(hints[name]):
-            known[name] = None
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise BadValue(_join(path, name), "missing")
-    try:
-        return cls(**known)
-    except ValueError as error:  # a record's own __post_init__
-        raise BadValue(path, str(error)) from error
+def _frozenset_reader(cls: Any) -> _Reader:
+    each = _items_reader(*typing.get_args(cls))
+    return lambda value, path, strict: frozenset(each(value, path, strict))
 
 
-@functools.cache
-def _hints(cls: Any) -> dict[str, Any]:
-    """A class's evaluated annotations; evaluating them took half of the time of a parse."""
-    return typing.get_type_hints(cls)
+def _items_reader(cls: Any) -> _Reader:
+    """Reads a list whose items are all of one type."""
+    one = _reader(cls)
+
+    def read(value: object, path: str, strict: bool) -> list[Any]:
+        items = _expect(list, value, path)
+        return [one(item, f"{path}[{n}]", strict) for n, item in enumerate(items)]
+
+    return read
 
 
-def _is_optional(hint: Any) -> bool:
-    return type(None) in typing.get_args(hint)
+def _mapping_reader(cls: Any) -> _Reader:
+    one = _reader(typing.get_args(cls)[1])
+
+    def read(value: object, path: str, strict: bool) -> Any:
+        found = _expect(dict, value, path)
+        return {key: one(item, _join(path, key), strict) for key, item in found.items()}
+
+    return read
 
 
-def _build_scalar(cls: Any, value: object, path: str) -> Any:
+def _dataclass_reader(cls: Any) -> _Reader:
+    hints = typing.get_type_hints(cls)
+    fields = {one.name: one for one in dataclasses.fields(cls)}
+    keeps_extra = fields.pop("extra", None) is not None
+    readers = {name: _reader(hints[name]) for name in fields}
+    optional = {name for name in fields if type(None) in typing.get_args(hints[name])}
+    needed = {
+        name
+        for name, one in fields.items()
+        if one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+    }
+
+    def read(value: object, path: str, strict: bool) -> Any:
+        found = _expect(dict, value, path)
+        unknown = {key: item for key, item in found.items() if key not in readers}
+        if unknown and (strict or not keeps_extra):
+            raise BadValue(_join(path, min(unknown)), "unknown field")
+        known: dict[str, Any] = {"extra": unknown} if keeps_extra else {}
+        for name, one in readers.items():
+            if name in found:
+                known[name] = one(found[name], _join(path, name), strict)
+            elif name in optional:
+                known[name] = None
+            elif name in needed:
+                raise BadValue(_join(path, name), "missing")
+        try:
+            return cls(**known)
+        except ValueError as error:  # a record's own __post_init__
+            raise BadValue(path, str(error)) from error
+
+    return read
+
+
+def _scalar_reader(cls: Any) -> _Reader:
     if cls in (str, bool):
-        return _expect(cls, value, path)
+        return lambda value, path, _strict: _expect(cls, value, path)
     if cls is int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise BadValue(path, "expected an integer")
-        return value
+        return _read_integer
     if cls is float:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise BadValue(path, "expected a number")
-        return float(value)
-    text = _expect(str, value, path)
-    try:
-        return _from_text(cls, text)
-    except (ValueError, binascii.Error) as error:
-        raise BadValue(path, str(error)) from error
+        return _read_number
+    parse_text = _text_parser(cls)
+
+    def read(value: object, path: str, _strict: bool) -> Any:
+        text = _expect(str, value, path)
+        try:
+            return parse_text(text)
+        except (ValueError, binascii.Error) as error:
+            raise BadValue(path, str(error)) from error
+
+    return read
 
 
-def _from_text(cls: Any, text: str) -> Any:
+def _read_integer(value: object, path: str, _strict: bool) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadValue(path, "expected an integer")
+    return value
+
+
+def _read_number(value: object, path: str, _strict: bool) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadValue(path, "expected a number")
+    return float(value)
+
+
+def _text_parser(cls: Any) -> Callable[[str], Any]:
     if cls is bytes:
-        raw = base64.b64decode(text, validate=True)
-        if base64.b64encode(raw).decode() != text:
-            raise ValueError("not canonical base64")
-        return raw
+        return _parse_base64
     if cls is datetime:
-        return parse_time(text)
+        return parse_time
     if cls is Endpoint:
-        return Endpoint.parse(text)
-    if cls in (IPv4Address, IPv6Address, IPv6Network) or issubclass(cls, Enum):
-        made = cls(text)
-        if isinstance(made, IPv4Address | IPv6Address) and made.compressed != text:
-            raise ValueError("an address is written in its compressed form")
-        return made
+        return Endpoint.parse
+    if cls in (IPv4Address, IPv6Address):
+        return functools.partial(_parse_address, cls)
+    if cls is IPv6Network or issubclass(cls, Enum):
+        parser: Callable[[str], Any] = cls
+        return parser
     raise TypeError(f"no JSON form for {cls}")
+
+
+def _parse_base64(text: str) -> bytes:
+    raw = base64.b64decode(text, validate=True)
+    if base64.b64encode(raw).decode() != text:
+        raise ValueError("not canonical base64")
+    return raw
+
+
+@functools.lru_cache(maxsize=ADDRESSES)
+def _parse_address(cls: Any, text: str) -> Any:
+    made = cls(text)
+    if made.compressed != text:
+        raise ValueError("an address is written in its compressed form")
+    return made
+
+
+@functools.lru_cache(maxsize=ADDRESSES)
+def _address_text(address: IPv4Address | IPv6Address) -> str:
+    return address.compressed
 
 
 def _expect(cls: type[T], value: object, path: str) -> T:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import hashlib
 import re
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ T = TypeVar("T", bound=x509.ExtensionType)
 MAX_CERTIFICATE_BYTES = 4096  # keel's own are below 800 bytes; an RSA generation would need 2 KiB
 MAX_KEY_BYTES = 4096
 KEY_ENTROPY_BYTES = 40  # FIPS 186-5 A.2.1: 64 bits more than the order, so that no key is likelier
+PARSED = 256
+"""Certificates that stay parsed: a member meets its own chain again at every step."""
 
 UNPARSED = (
     ValueError,
@@ -126,6 +129,7 @@ def public_key_hash(of: x509.Certificate | x509.CertificateSigningRequest) -> Pu
     return PublicKeyHash(hashlib.sha256(der).hexdigest())
 
 
+@functools.lru_cache(maxsize=PARSED)
 def parse_certificate(raw: bytes) -> x509.Certificate:
     """One certificate from DER, parsed whole (F1); PkiRejected `certificate` otherwise."""
     if len(raw) > MAX_CERTIFICATE_BYTES:

@@ -211,6 +211,8 @@ def observe(host: Host, spec: Spec, node: Node) -> MemberView:
     """This node's own etcd as it is now; asks nobody else."""
     cluster = etcdstore.load_cluster(host)
     record = current_record(host)
+    leaves, granted = etcdstore.load_leaves(host), etcdstore.load_intermediate(host)
+    wanted = _files(host, node, cluster, record, leaves)
     state = host.units.state(ETCD_UNIT)
     return MemberView(
         address=node.address,
@@ -220,15 +222,17 @@ def observe(host: Host, spec: Spec, node: Node) -> MemberView:
         clock_off=talk.clock_is_off(host),
         cluster=cluster,
         record=record,
-        has_grant=etcdstore.load_intermediate(host) is not None,
-        has_leaf=_leaf_is_current(host),
+        has_grant=granted is not None,
+        has_leaf=leaves is not None
+        and granted is not None
+        and leaves.member.chain[0] == granted[1].certificate,
         spec_enabled=spec.etcd_enabled,
         stray=host.overlay.stray(),
         data=host.overlay.data_state(),
         marker=etcdstate.read_state(
             etcdstate.Marker, host.paths.etcd_marker, host.files.read(host.paths.etcd_marker)
         ),
-        files_current=_files_are_current(host, node),
+        files_current=all(host.overlay.laid(name) == raw for name, raw in wanted.items()),
         drop_in_current=host.files.read(host.paths.etcd_drop_in)
         == etcdconf.render_drop_in(node.prefix),
         unit=etcdplan.Unit(
@@ -318,9 +322,13 @@ def issue_leaves(host: Host, node: Node) -> Leaves:
 
 def files_to_lay(host: Host, node: Node) -> dict[str, Secret]:
     """Exactly what belongs under /etc/etcd/keel; nothing before a record was taken (M2)."""
-    record = current_record(host)
-    leaves = etcdstore.load_leaves(host)
-    cluster = etcdstore.load_cluster(host)
+    record, leaves = current_record(host), etcdstore.load_leaves(host)
+    return _files(host, node, etcdstore.load_cluster(host), record, leaves)
+
+
+def _files(
+    host: Host, node: Node, cluster: Cluster, record: ClusterRecord | None, leaves: Leaves | None
+) -> dict[str, Secret]:
     if record is None or leaves is None or cluster.stage is Stage.IDLE:
         return {}
     settings = EtcdSettings(
@@ -339,7 +347,7 @@ def files_to_lay(host: Host, node: Node) -> dict[str, Secret]:
 
 def own_etcd(host: Host) -> Running | None:
     """What this node's own etcd answers; None while it answers nothing."""
-    if etcdstore.load_leaves(host) is None:
+    if not etcdstore.whole_leaves(host):
         return None
     try:
         status = host.etcd_at(LOCALHOST).status(timeout_seconds=OWN_STATUS_SECONDS)
@@ -357,17 +365,5 @@ def _start_state(cluster: Cluster, record: ClusterRecord) -> RecordState:
     return RecordState.EXISTING if cluster.stage is Stage.FORMED else record.state
 
 
-def _leaf_is_current(host: Host) -> bool:
-    leaves, granted = etcdstore.load_leaves(host), etcdstore.load_intermediate(host)
-    if leaves is None or granted is None:
-        return False
-    return leaves.member.chain[0] == granted[1].certificate
-
-
 def _files_are_laid(host: Host) -> bool:
     return host.overlay.laid("member.pem") is not None
-
-
-def _files_are_current(host: Host, node: Node) -> bool:
-    wanted = files_to_lay(host, node)
-    return all(host.overlay.laid(name) == content for name, content in wanted.items())

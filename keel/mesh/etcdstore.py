@@ -151,14 +151,25 @@ def save_intermediate(host: Host, number: int, certificate: x509.Certificate) ->
 
 def load_leaves(host: Host) -> Leaves | None:
     """The newest whole pair of leaves (D3)."""
+    number = whole_leaves(host)
+    if not number:
+        return None
+    return Leaves(
+        number=number,
+        member=_load_credential(host, host.paths.member_credential(number)),
+        client=_load_credential(host, host.paths.client_credential(number)),
+    )
+
+
+def whole_leaves(host: Host) -> int:
+    """The number of the newest whole pair of leaves; 0 when there is none (D3)."""
     number = newest(host, host.paths.etcd / "leaf")
-    while number:
-        member = _load_credential(host, host.paths.member_credential(number))
-        client = _load_credential(host, host.paths.client_credential(number))
-        if member is not None and client is not None:
-            return Leaves(number=number, member=member, client=client)
+    while number and not (
+        host.files.exists(host.paths.member_credential(number))
+        and host.files.exists(host.paths.client_credential(number))
+    ):
         number -= 1
-    return None
+    return number
 
 
 def save_leaves(host: Host, leaves: Leaves) -> None:
@@ -173,8 +184,7 @@ def save_leaves(host: Host, leaves: Leaves) -> None:
 
 def next_leaf_number(host: Host) -> int:
     """The number for the next pair; an interrupted one is used again."""
-    whole = load_leaves(host)
-    return (whole.number if whole else 0) + 1
+    return whole_leaves(host) + 1
 
 
 def newest(host: Host, directory: Path) -> int:
@@ -259,24 +269,20 @@ def _load_authority(host: Host, place: Path, certificate: str, key: str) -> Auth
     if secret is None:
         raise StateCorrupt(place / key, "missing beside its certificate")
     try:
-        etcdcert.load_key(Secret(secret))
+        loaded = etcdcert.load_key(Secret(secret))
     except PkiRejected as error:
         raise StateCorrupt(place / key, error.summary()) from error
     try:
         (found,) = etcdcert.parse_pem_certificates(raw, most=1)
-        authority = Authority(certificate=found, key=Secret(secret))
-        if not etcdcert.key_matches(authority.key, found):
-            raise StateCorrupt(place / key, "not the key of the certificate beside it")
     except PkiRejected as error:
         raise StateCorrupt(place / certificate, error.summary()) from error
-    return authority
+    if loaded.public_key() != found.public_key():
+        raise StateCorrupt(place / key, "not the key of the certificate beside it")
+    return Authority(certificate=found, key=Secret(secret))
 
 
-def _load_credential(host: Host, path: Path) -> Credential | None:
-    raw = host.files.read(path)
-    if raw is None:
-        return None
+def _load_credential(host: Host, path: Path) -> Credential:
     try:
-        return etcdpki.parse_credential(Secret(raw))
+        return etcdpki.parse_credential(Secret(host.files.read(path) or b""))
     except PkiRejected as error:
         raise StateCorrupt(path, error.summary()) from error

@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 import base64
+import functools
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from keel.mesh.nonces import MAX_FILE_BYTES, NonceLedger, parse_nonces
 from keel.mesh.roster import Merged, Roster
 from keel.mesh.trust import TrustStore
 from keel.mesh.window import Window
+from keel.paths import Paths
 from keel.ports import Host
 from keel.types import InviteId, MeshId, Secret, SigningKey, parse_wg_key
 
@@ -38,6 +40,9 @@ LOCK_WAIT_SECONDS = 20.0
 """Longer than any flow holds the lock: none holds it across a remote call."""
 
 MAX_STATE_BYTES = 1 << 20
+
+REMEMBERED = 8
+"""Rosters whose meaning is kept in memory: a command meets one, and a new one per message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +90,11 @@ def load(host: Host) -> Node | None:
             raise StateCorrupt(host.paths.genesis, "missing, though this node is in a mesh")
         return None
     identity = _load_identity(host, host.paths.signing_key, host.paths.wireguard_key)
-    return assemble(
+    held, view = _load_roster(host, genesis)
+    return _node(
         identity,
-        held=_load_roster(host, genesis),
+        held,
+        view,
         trust=_load_trust(host),
         suspended=window.suspended(load_window(host)),
     )
@@ -101,7 +108,17 @@ def assemble(
     suspended: frozenset[SigningKey] = frozenset(),
 ) -> Node:
     """A node of these parts; what it is follows from them."""
-    view = members.view(held)
+    return _node(identity, held, members.view(held), trust=trust, suspended=suspended)
+
+
+def _node(
+    identity: Identity,
+    held: Roster,
+    view: View,
+    *,
+    trust: TrustStore,
+    suspended: frozenset[SigningKey],
+) -> Node:
     me = view.by_key(identity.signing.public)
     return Node(
         identity=identity,
@@ -276,19 +293,27 @@ def _key_text(secret: Secret) -> bytes:
     return base64.b64encode(secret.reveal()) + b"\n"
 
 
-def _load_roster(host: Host, genesis: bytes) -> Roster:
+def _load_roster(host: Host, genesis: bytes) -> tuple[Roster, View]:
+    names = host.files.names(host.paths.roster)
+    raws = tuple((name, host.files.read(host.paths.roster / name) or b"") for name in names)
+    return _read_roster(host.paths, genesis, raws)
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def _read_roster(
+    paths: Paths, genesis: bytes, raws: tuple[tuple[str, bytes], ...]
+) -> tuple[Roster, View]:
+    """What these bytes come to; a flow reads them again and again, and they seldom change."""
     try:
         held = roster.founded(genesis)
     except (BadValue, BadSignature) as error:
-        raise StateCorrupt(host.paths.genesis, error.summary()) from error
-    names = host.files.names(host.paths.roster)
-    raws = {name: host.files.read(host.paths.roster / name) or b"" for name in names}
-    for name, raw in raws.items():
-        _check_name(host.paths.roster / name, raw)
-    merged = roster.merge(held, raws.values())
+        raise StateCorrupt(paths.genesis, error.summary()) from error
+    for name, raw in raws:
+        _check_name(paths.roster / name, raw)
+    merged = roster.merge(held, [raw for _, raw in raws])
     for refused in merged.refused:
-        raise StateCorrupt(host.paths.roster / refused.record, refused.text)
-    return merged.roster
+        raise StateCorrupt(paths.roster / refused.record, refused.text)
+    return merged.roster, members.view(merged.roster)
 
 
 def _check_name(path: Path, raw: bytes) -> None:
