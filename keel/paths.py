@@ -3,62 +3,63 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from keel.types import InviteId, MeshId
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: each path is made once, and joining is slow
 class Paths:
     """All paths below `root`, which is / on an appliance and a scratch directory in tests."""
 
     root: Path = Path("/")
 
-    @property
+    @cached_property
     def spec(self) -> Path:
         return self.root / "etc/keel/spec.yaml"
 
-    @property
+    @cached_property
     def capability_marker(self) -> Path:
         """Shipped by keel-overlay-etcd: this appliance carries the etcd overlay (E1)."""
         return self.root / "usr/share/keel/overlays/etcd"
 
     # the mesh's state, 0700
 
-    @property
+    @cached_property
     def mesh(self) -> Path:
         return self.root / "var/lib/keel/mesh"
 
-    @property
+    @cached_property
     def signing_key(self) -> Path:
         return self.mesh / "signing.key"
 
-    @property
+    @cached_property
     def wireguard_key(self) -> Path:
         return self.mesh / "wireguard.key"
 
-    @property
+    @cached_property
     def genesis(self) -> Path:
         """The genesis envelope; its presence says that this node is in a mesh."""
         return self.mesh / "genesis"
 
-    @property
+    @cached_property
     def roster(self) -> Path:
         """A directory with one envelope a file, named by the record's hash."""
         return self.mesh / "roster"
 
-    @property
+    @cached_property
     def trust(self) -> Path:
         return self.mesh / "trust.json"
 
-    @property
+    @cached_property
     def invites(self) -> Path:
         return self.mesh / "invites"
 
     def invite(self, invite: InviteId) -> Path:
         return self.invites / f"{invite}.json"
 
-    @property
+    @cached_property
     def pending_joins(self) -> Path:
         return self.mesh / "pending-join"
 
@@ -73,22 +74,22 @@ class Paths:
         """The fingerprint of the etcd root that the token names."""
         return self.pending_join(mesh) / "etcd.root"
 
-    @property
+    @cached_property
     def nonces(self) -> Path:
         return self.mesh / "nonces"
 
-    @property
+    @cached_property
     def window(self) -> Path:
         return self.mesh / "window.json"
 
-    @property
+    @cached_property
     def left(self) -> Path:
         """Where `keel mesh leave` moves a former mesh's keys and state; never deleted by keel."""
         return self.root / "var/lib/keel/left"
 
     # etcd's state, 0700
 
-    @property
+    @cached_property
     def etcd(self) -> Path:
         return self.root / "var/lib/keel/etcd"
 
@@ -106,135 +107,135 @@ class Paths:
         """What keel presents to etcd, in the same form."""
         return self.leaf(number) / "client.pem"
 
-    @property
+    @cached_property
     def etcd_pinned(self) -> Path:
         """The fingerprint of the root that this node's first grant has to bring."""
         return self.etcd / "pinned"
 
-    @property
+    @cached_property
     def etcd_trust(self) -> Path:
         return self.etcd / "trust.pem"
 
-    @property
+    @cached_property
     def etcd_crl(self) -> Path:
         return self.etcd / "crl.der"
 
-    @property
+    @cached_property
     def etcd_record(self) -> Path:
         """The newest cluster record's envelope."""
         return self.etcd / "record"
 
-    @property
+    @cached_property
     def etcd_cluster(self) -> Path:
         return self.etcd / "cluster.json"
 
-    @property
+    @cached_property
     def lived(self) -> Path:
         return self.etcd / "lived"
 
-    @property
+    @cached_property
     def etcd_queue(self) -> Path:
         return self.etcd / "queue.json"
 
-    @property
+    @cached_property
     def etcd_failures(self) -> Path:
         return self.etcd / "failures.json"
 
     # the holder's
 
-    @property
+    @cached_property
     def roots(self) -> Path:
         return self.etcd / "roots"
 
     def generation(self, number: int) -> Path:
         return self.roots / f"g{number}"
 
-    @property
+    @cached_property
     def grants(self) -> Path:
         return self.etcd / "grants.jsonl"
 
-    @property
+    @cached_property
     def holder_statement(self) -> Path:
         return self.etcd / "holder"
 
-    @property
+    @cached_property
     def reservation(self) -> Path:
         """The holder's open formation, and the request that reserved it."""
         return self.etcd / "formation.json"
 
     # what is laid for etcd, and etcd's own
 
-    @property
+    @cached_property
     def laid(self) -> Path:
         """Owner etcd, 0700, files 0600; empty before cluster.json exists."""
         return self.root / "etc/etcd/keel"
 
-    @property
+    @cached_property
     def etcd_data(self) -> Path:
         return self.root / "var/lib/keel-etcd/data"
 
-    @property
+    @cached_property
     def etcd_marker(self) -> Path:
         """{formation, attempt} of the only birth that may use the data beside it."""
         return self.root / "var/lib/keel-etcd/marker.json"
 
-    @property
+    @cached_property
     def stray_data(self) -> Path:
         """Where Debian's etcd-server starts a member by itself on installation (E16)."""
         return self.root / "var/lib/etcd/default"
 
-    @property
+    @cached_property
     def stray_marker(self) -> Path:
         """Written by keel-overlay-etcd over an empty stray member only."""
         return self.root / "var/lib/keel-etcd/stray.json"
 
-    @property
+    @cached_property
     def etcd_drop_in(self) -> Path:
         return self.root / "etc/systemd/system/etcd.service.d/50-keel.conf"
 
-    @property
+    @cached_property
     def etcd_condition(self) -> Path:
         """keel-overlay-etcd's own drop-in of etcd.service; an upgrade may change it."""
         return self.root / "usr/lib/systemd/system/etcd.service.d/10-keel.conf"
 
-    @property
+    @cached_property
     def channel_drop_in(self) -> Path:
         return self.root / "etc/systemd/system/keel-channel.socket.d/50-address.conf"
 
     # volatile
 
-    @property
+    @cached_property
     def run(self) -> Path:
         return self.root / "run/keel"
 
-    @property
+    @cached_property
     def lock(self) -> Path:
         return self.run / "lock"
 
-    @property
+    @cached_property
     def tend_lock(self) -> Path:
         return self.run / "tend.lock"
 
-    @property
+    @cached_property
     def etcd_loaded(self) -> Path:
         return self.run / "etcd-loaded.json"
 
-    @property
+    @cached_property
     def liveness(self) -> Path:
         """The last samples of what the peers sent (keel.mesh.liveness)."""
         return self.run / "liveness.json"
 
-    @property
+    @cached_property
     def clocks(self) -> Path:
         """What the members' clocks said at the last sync (keel.mesh.clocks)."""
         return self.run / "clocks.json"
 
-    @property
+    @cached_property
     def boot_id(self) -> Path:
         """The kernel's name for this boot."""
         return self.root / "proc/sys/kernel/random/boot_id"
 
-    @property
+    @cached_property
     def lived_counted(self) -> Path:
         """When this boot last counted `lived`, in monotonic seconds."""
         return self.run / "lived-counted"

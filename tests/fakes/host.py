@@ -54,6 +54,7 @@ class FakeNode:
             (root / shipped).mkdir(parents=True)
         self.name = name
         self.root = root
+        self.paths = Paths(root)
         self.outside = outside
         """The address others see; its own (inside) one differs behind NAT."""
         self.inside = inside
@@ -78,10 +79,6 @@ class FakeNode:
         self.overlay: EtcdOverlay = NodeOverlay(self)
         self.overlay_etcd_installed = False
         self._channel: ChannelOut | None = None
-
-    @property
-    def paths(self) -> Paths:
-        return Paths(self.root)
 
     @property
     def host(self) -> Host:

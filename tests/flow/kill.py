@@ -13,7 +13,7 @@ import pickle
 import re
 import shutil
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -52,24 +52,28 @@ class Story:
     """How many points there are at the least: the test cannot shrink unnoticed."""
 
 
-def kill_everywhere(story: Story, scratch: Path, revival: Revival, *, sample: int | None) -> None:
-    """Let the victim die at every point, or at about so many, evenly spread. AssertionError with
-    every point that did not come to the same end."""
+def kill_everywhere(
+    story: Story, scratch: Path, revivals: Sequence[Revival], *, sample: int | None
+) -> None:
+    """Let the victim die at every point, or at about so many, evenly spread, and come back in each
+    of these ways. AssertionError with every point that did not come to the same end."""
     world = story.arrange(scratch / "disks")
     shutil.copytree(scratch / "disks", scratch / "pristine", symlinks=True)
     points = _forked(lambda: list(crash_points(_clean(story, world))))
     assert len(points) >= story.at_least, f"{len(points)} points, {story.at_least} were expected"
     failures = []
-    chosen = (near_disk if revival is Revival.CUT else distinct)(points)
-    if sample is not None:
-        step = max(1, len(chosen) // sample)
-        chosen = chosen[step // 2 :: step]
-    for point in chosen:
-        shutil.rmtree(scratch / "disks")
-        shutil.copytree(scratch / "pristine", scratch / "disks", symlinks=True)
-        failures += _forked(lambda at=point: _die_and_go_on(story, world, at, revival))
-    print(f"{story.victim}: {len(chosen)} of {len(points)} points, {revival.value}")
-    assert not failures, f"{len(failures)} of {len(chosen)}:\n" + "\n".join(failures)
+    for revival in revivals:
+        chosen = (near_disk if revival is Revival.CUT else distinct)(points)
+        if sample is not None:
+            step = max(1, len(chosen) // sample)
+            chosen = chosen[step // 2 :: step]
+        for point in chosen:
+            shutil.rmtree(scratch / "disks")
+            shutil.copytree(scratch / "pristine", scratch / "disks", symlinks=True)
+            found = _forked(lambda at=point, how=revival: _die_and_go_on(story, world, at, how))
+            failures += [f"{revival.value} at {text}" for text in found]
+        print(f"{story.victim}: {len(chosen)} of {len(points)} points, {revival.value}")
+    assert not failures, f"{len(failures)}:\n" + "\n".join(failures)
 
 
 def distinct(points: list[CrashPoint]) -> list[CrashPoint]:

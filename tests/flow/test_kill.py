@@ -259,10 +259,14 @@ STORIES = {
 }
 
 
+@pytest.mark.parametrize("story", STORIES)
+def test_killed_here_and_there_it_comes_to_the_same_end(tmp_path: Path, story: str) -> None:
+    kill_everywhere(STORIES[story], tmp_path, list(Revival), sample=2)
+
+
 @pytest.mark.parametrize(
     "sample",
     [
-        pytest.param(2, id="some"),
         pytest.param(16, id="many", marks=pytest.mark.long),
         pytest.param(None, id="all", marks=pytest.mark.exhaustive),
     ],
@@ -272,4 +276,4 @@ STORIES = {
 def test_killed_anywhere_it_comes_to_the_same_end(
     tmp_path: Path, story: str, revival: Revival, sample: int | None
 ) -> None:
-    kill_everywhere(STORIES[story], tmp_path, revival, sample=sample)
+    kill_everywhere(STORIES[story], tmp_path, [revival], sample=sample)

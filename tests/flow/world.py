@@ -34,6 +34,7 @@ from keel.mesh.join import Joined
 from keel.mesh.leave import Left
 from keel.mesh.store import Node
 from keel.mesh.token import Token, parse_token
+from keel.paths import Paths
 from keel.ports import Host
 from keel.spec.model import Overlay, Spec
 from keel.spec.parse import parse_spec, set_etcd_overlay
@@ -53,9 +54,14 @@ overlays: {{etcd: disabled}}
 
 
 @functools.cache
-def _parse(raw: bytes, path: Path) -> Spec:
-    """Reading YAML is slow, and the same every time."""
-    return parse_spec(raw, file=path)
+def _parse(raw: bytes) -> Spec:
+    """Reading YAML is slow, and the same every time; so is writing it."""
+    return parse_spec(raw, file=Paths().spec)
+
+
+@functools.cache
+def _with_etcd(raw: bytes) -> bytes:
+    return set_etcd_overlay(raw, Overlay.ENABLED)
 
 
 @dataclass(frozen=True)
@@ -227,8 +233,7 @@ class World:
         return self.net.nodes[name].host
 
     def spec(self, name: str) -> Spec:
-        path = self.net.nodes[name].paths.spec
-        return _parse(path.read_bytes(), path)
+        return _parse(self.net.nodes[name].paths.spec.read_bytes())
 
     def loaded(self, name: str) -> Node:
         return store.require(self.host(name))
@@ -236,7 +241,7 @@ class World:
     @staticmethod
     def enable_spec(host: Host) -> None:
         raw = host.files.read(host.paths.spec) or b""
-        host.files.write(host.paths.spec, set_etcd_overlay(raw, Overlay.ENABLED), mode=0o640)
+        host.files.write(host.paths.spec, _with_etcd(raw), mode=0o640)
 
     def _receive(
         self, node: FakeNode, path: str, source: IPv6Address, body: bytes
