@@ -141,6 +141,11 @@ class Paths:
     def etcd_failures(self) -> Path:
         return self.etcd / "failures.json"
 
+    @property
+    def forming(self) -> Path:
+        """For whom this node is reserved while the cluster is formed by hand."""
+        return self.etcd / "forming.json"
+
     # the holder's
 
     @cached_property

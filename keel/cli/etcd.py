@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass
 
 from keel.cli import status
+from keel.cli.form import FORM
 from keel.cli.verb import Group, Report, Verb, no_arguments
 from keel.errors import Exit
 from keel.ports import Host
@@ -87,5 +88,6 @@ ETCD = Group(
             options=lambda _: Tend(),
             reads=True,
         ),
+        FORM,
     ),
 )

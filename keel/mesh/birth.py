@@ -85,7 +85,8 @@ class Candidate:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BirthView:
     """What the holder knows when it thinks of a birth. `joiner`: whom it is admitting right now
-    (counted in, though not confirmed yet); `removed`: keys that counting removals name."""
+    (counted in, though not confirmed yet); `removed`: keys that counting removals name;
+    `by_hand`: a form that is not through enrols the members first."""
 
     mesh: MeshId
     holder: Party
@@ -95,6 +96,7 @@ class BirthView:
     holder_ready: bool = True
     holder_sees_leader: bool = False
     window_open: bool = False
+    by_hand: bool = False
     removed: frozenset[SigningKey] = frozenset()
 
 
@@ -159,6 +161,8 @@ def plan_birth(view: BirthView, now: datetime) -> Birth:
         return _go_on_with(formation, view)
     if view.window_open:
         return _waiting("its network change", "a change to the network waits for its word")
+    if view.by_hand:
+        return _waiting("`keel mesh etcd form`", "it was begun here and enrols every member first")
     if not view.holder_ready:
         return _waiting("the holder's own grant", "the holder carries the cluster as well")
     return _choose(view, now)

@@ -17,6 +17,7 @@ from keel.mesh import (
     etcdissue,
     etcdlook,
     etcdmember,
+    etcdreserve,
     etcdstate,
     etcdstore,
     etcdtend,
@@ -55,11 +56,14 @@ def doors() -> Doors:
 
 def after_create(host: Host, spec: Spec, node: Node) -> tuple[str, ...]:
     """On a capable founder the mesh's etcd root, and its own credentials (E1, E2). Whoever types
-    create on a member, or where another holds the root, gets none of its own."""
-    founder = node.roster.founding.genesis.ed25519
-    if selfrecord.own_capability(host, spec) is not Capability.ETCD or node.key != founder:
+    create on a member, or where another holds the root, gets none of its own; nor does a founder
+    that became capable later and has company: there may be more to agree on (E13)."""
+    genesis = node.roster.founding.genesis
+    if selfrecord.own_capability(host, spec) is not Capability.ETCD or node.key != genesis.ed25519:
         return ()
-    if holder_of(host, node) not in (None, node.key):
+    if holder_of(host, node) not in (None, node.key) or etcdreserve.load(host) is not None:
+        return ()
+    if genesis.capability is not Capability.ETCD and len(node.view.members) > 1:
         return ()
     before = etcdstore.load_intermediate(host)
     with store.locked(host, "the mesh"):

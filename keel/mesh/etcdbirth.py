@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from keel import codec
 from keel.errors import Internal, KeelError
-from keel.mesh import birth, etcdissue, etcdmember, etcdstore, store, talk, up
+from keel.mesh import birth, etcdissue, etcdmember, etcdreserve, etcdstore, store, talk, up
 from keel.mesh.birth import (
     AskToGiveUp,
     BirthView,
@@ -207,6 +207,7 @@ def birth_view(
         holder_ready=etcdstore.load_intermediate(host) is not None,
         holder_sees_leader=sees_leader,
         window_open=host.files.exists(host.paths.window),
+        by_hand=etcdreserve.forms_here(host, node),
         removed=frozenset(node.view.removed),
     )
 

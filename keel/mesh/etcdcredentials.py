@@ -6,7 +6,7 @@ Owns the asking. Whether the grant is believed is keel.mesh.etcdmember's and kee
 from __future__ import annotations
 
 from keel.errors import PeerError
-from keel.mesh import etcdenrol, etcdissue, etcdmember, etcdstore, store
+from keel.mesh import etcdenrol, etcdissue, etcdmember, etcdreserve, etcdstore, store
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdstate import Wanted
@@ -24,6 +24,9 @@ def duty(host: Host, node: Node) -> Duty:
         etcdenrol.served(host, Wanted.ENROL, node.key)
         return nothing(NAME, "this node has its intermediate")
     if etcdstore.load_authority(host) is not None:
+        if etcdreserve.load(host) is not None and holder_of(host, node) is None:
+            why = "`keel mesh etcd form` was cut off: type it again"
+            return waits(NAME, Waiting(what="a grant", waiting_for="the operator", why=why))
         grant_oneself(host, node)
         return done(NAME, "granted this node its own intermediate")
     holder = holder_of(host, node)

@@ -10,6 +10,7 @@ from keel.mesh import (
     etcdcert,
     etcdcrl,
     etcdenrol,
+    etcdformdoors,
     etcdissue,
     etcdmember,
     etcdrevoke,
@@ -34,6 +35,7 @@ from keel.mesh.etcdmsg import (
 )
 from keel.mesh.receive import Asked, Kind
 from keel.mesh.store import Node
+from keel.mesh.trust import may_ask
 from keel.ports import Host
 from keel.spec.model import Spec
 
@@ -47,6 +49,7 @@ def kinds() -> Mapping[str, Kind]:
         etcdenrol.GRANT: Kind(body=TakeGrant, act=_take_grant),
         etcdbirth.GIVE_UP: Kind(body=GiveUp, act=_give_up),
         etcdrevoke.REVOKE: Kind(body=Revoke, act=etcdrevoke.obey),
+        **etcdformdoors.kinds(),
     }
 
 
@@ -75,7 +78,11 @@ def own_state(host: Host, spec: Spec, node: Node) -> ProbeAnswer:
 
 def _probe(asked: Asked) -> ProbeAnswer:
     state = own_state(asked.host, asked.spec, asked.node)
-    return replace(state, highest_lived_of_you=asked.member.lived)
+    return replace(
+        state,
+        highest_lived_of_you=asked.member.lived,
+        trusts_you=may_ask(asked.node.trust, asked.member.key),
+    )
 
 
 def _take_record(asked: Asked) -> TakeRecordAnswer:

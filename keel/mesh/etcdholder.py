@@ -25,8 +25,13 @@ def holder_of(host: Host, node: Node) -> SigningKey | None:
         for raw in node.roster.raws.values()
         if wire.kind_of(wire.decode(raw, max_bytes=len(raw))) == records.HOLDER
     ]
-    live = [one for one in hints if node.view.by_key(one.ed25519) is not None]
-    return max(live, key=lambda one: one.epoch).ed25519 if live else None
+    # this node's own would be its held one, unless its root gave way to another's
+    live = [
+        one
+        for one in hints
+        if node.view.by_key(one.ed25519) is not None and one.ed25519 != node.key
+    ]
+    return max(live, key=lambda one: (one.epoch, one.ed25519)).ed25519 if live else None
 
 
 def held_epoch(host: Host) -> int:

@@ -149,6 +149,7 @@ class ProbeAnswer:
     intermediate: Serial | None = None
     given_up: tuple[FormationId, ...] = ()
     highest_lived_of_you: int | None = None
+    trusts_you: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from keel.mesh import (
     admit,
     create,
     etcd,
+    etcdform,
     etcdstart,
     etcdstore,
     etcdtend,
@@ -34,6 +35,7 @@ from keel.mesh.join import Joined
 from keel.mesh.leave import Left
 from keel.mesh.store import Node
 from keel.mesh.token import Token, parse_token
+from keel.outcome import Done, Incomplete, Plan
 from keel.paths import Paths
 from keel.ports import Host
 from keel.spec.model import Overlay, Spec
@@ -157,6 +159,21 @@ class World:
 
     def tend(self, name: str) -> tuple[Duty, ...]:
         return etcdtend.tend(self.host(name), lambda: self.spec(name), self.enable_spec)
+
+    def form(self, name: str, *without: str) -> Done[Plan] | Incomplete[Plan]:
+        return etcdform.form(
+            self.host(name), lambda: self.spec(name), self.enable_spec, without=without
+        )
+
+    def plan_form(self, name: str, *without: str) -> Plan:
+        return etcdform.plan(self.host(name), self.spec(name), without=without)
+
+    def make_capable(self, name: str) -> None:
+        """The operator installs keel-overlay-etcd and sets the mode."""
+        node = self.net.nodes[name]
+        node.paths.spec.write_text(SPEC.format(mode="cloud_advanced", name=name))
+        self.etcd.install(node)
+        self.etcd.guards[name] = lambda: self._guard(node)
 
     # the world
 

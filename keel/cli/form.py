@@ -1,0 +1,81 @@
+"""`keel mesh etcd form`: the cluster by hand."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass
+
+from keel.cli import render
+from keel.cli.parser import flag
+from keel.cli.verb import Report, Verb
+from keel.errors import Exit
+from keel.outcome import Done
+from keel.ports import Host
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    without: tuple[str, ...]
+    dry_run: bool
+
+    def run(self, host: Host) -> Report:
+        from keel.mesh import etcdform
+        from keel.spec import apply
+
+        if self.dry_run:
+            return render.plan_report(etcdform.plan(host, apply.load(host), without=self.without))
+        outcome = etcdform.form(
+            host, lambda: apply.load(host), apply.enable_etcd, without=self.without
+        )
+        done = isinstance(outcome, Done)
+        changed = outcome.changed if isinstance(outcome, Done) else ()
+        missing = () if isinstance(outcome, Done) else outcome.missing
+        left = render.plan_document(outcome.value)
+        notes = [f"keel: {text}" for text in missing]
+        notes += [
+            f"keel: {w.what} waits for {w.waiting_for}: {w.why}" for w in outcome.value.waiting
+        ]
+        notes.append(
+            "keel: hint: `keel mesh etcd status` shows the cluster"
+            if isinstance(outcome, Done)
+            else f"keel: hint: {outcome.remedy}"
+        )
+        return Report(
+            text="\n".join(changed) or ("already so" if done else "not done yet"),
+            document={
+                "schema": "keel.form/1",
+                "changed": list(changed),
+                "missing": list(missing),
+                "waiting": left["waiting"],
+            },
+            notes=tuple(notes),
+            exit=Exit.DONE if done else Exit.INCOMPLETE,
+        )
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--without",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="form although this member is silent; it joins the cluster later. May be repeated",
+    )
+
+
+def _options(found: Namespace) -> Form:
+    return Form(without=tuple(found.without), dry_run=flag(found, "dry_run"))
+
+
+FORM = Verb(
+    name="form",
+    summary="form the cluster by hand, or bring ready members into it",
+    description="On a mesh without a cluster: asks every member, makes etcd's root if there is "
+    "none, enrols every capable member, and lets three of them give birth. On a formed cluster the "
+    "ready members that are not in it get in line as learners. Refuses, with nothing changed, "
+    "whenever a member could lose by it. Run again it goes on where it stopped.",
+    example="keel mesh etcd form --dry-run",
+    add_arguments=_arguments,
+    options=_options,
+    changes=True,
+)

@@ -1,0 +1,149 @@
+"""What `keel mesh etcd form` sees: every member's word, and this node's own state.
+
+Owns the look; changes nothing. What follows from it is keel.mesh.forming's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import IPv6Address
+
+from keel.errors import EtcdError, KeelError, PeerError
+from keel.mesh import (
+    birth,
+    etcdcert,
+    etcdmember,
+    etcdreserve,
+    etcdstore,
+    forming,
+    selfrecord,
+    talk,
+)
+from keel.mesh.envelope import Answered
+from keel.mesh.etcdbirth import ETCD_PATH, PROBE, PROBE_SECONDS
+from keel.mesh.etcdgrants import Ledger, first_granted, granted_to
+from keel.mesh.etcdholder import holder_of
+from keel.mesh.etcdids import address_of_url
+from keel.mesh.etcdmsg import Probe, ProbeAnswer
+from keel.mesh.etcdstate import Stage, Wanted
+from keel.mesh.forming import FormView, Peer, Reservation
+from keel.mesh.members import Member
+from keel.mesh.store import Node
+from keel.ports import Host
+from keel.spec.model import Spec
+from keel.types import LOCALHOST, Capability, Fingerprint, SigningKey
+
+
+def observe(
+    host: Host,
+    spec: Spec,
+    node: Node,
+    *,
+    without: frozenset[SigningKey],
+    reserved: frozenset[SigningKey] = frozenset(),
+) -> tuple[FormView, Mapping[str, Member]]:
+    """Every member's word, beside what this node knows; and who is meant by a step's subject."""
+    others = talk.others(node)
+    host.console.waiting(f"asking {', '.join(one.display for one in others)}")
+    heard = talk.ask_all(
+        host,
+        node,
+        dict.fromkeys(others, Probe()),
+        PROBE,
+        ProbeAnswer,
+        path=ETCD_PATH,
+        timeout_seconds=PROBE_SECONDS,
+    )
+    ledger = etcdstore.load_ledger(host)
+    peers = tuple(_peer(ledger, member, heard[member]) for member in others)
+    return _view(host, spec, node, peers, without, reserved), {one.display: one for one in others}
+
+
+def _peer(ledger: Ledger, member: Member, heard: Answered[ProbeAnswer] | KeelError) -> Peer:
+    return Peer(
+        name=member.display,
+        key=member.key,
+        address=member.address,
+        capable=member.capability is Capability.ETCD,
+        said=member.self_counter is not None,
+        answer=None if isinstance(heard, KeelError) else heard.body,
+        why=heard.text if isinstance(heard, PeerError) else "no answer",
+        granted=frozenset(
+            line.serial
+            for line in granted_to(ledger, member.address, member.key)
+            if line.serial is not None
+        ),
+        granted_since=first_granted(ledger, member.address, member.key),
+    )
+
+
+def _view(
+    host: Host,
+    spec: Spec,
+    node: Node,
+    peers: tuple[Peer, ...],
+    without: frozenset[SigningKey],
+    reserved: frozenset[SigningKey],
+) -> FormView:
+    root = _own_root(host, node)
+    pinned = etcdstore.load_roots(host)
+    reservation = etcdreserve.load(host)
+    book, cluster = etcdstore.load_book(host), etcdstore.load_cluster(host)
+    holder = holder_of(host, node)
+    begun = cluster.stage is not Stage.IDLE or birth.standing(book, host.clock.now()) is not None
+    formed = cluster.stage is Stage.FORMED
+    return FormView(
+        name=_name(node, node.key),
+        key=node.key,
+        address=node.address,
+        capable=selfrecord.own_capability(host, spec) is Capability.ETCD,
+        window_open=host.files.exists(host.paths.window),
+        holder=holder,
+        holder_name=_name(node, holder),
+        root=root,
+        pinned=etcdcert.fingerprint(pinned[0]) if pinned else None,
+        established=root is not None and _established(root, reservation, node, peers),
+        granted=etcdstore.load_intermediate(host) is not None,
+        formations=frozenset(one.formation for one in book.formations),
+        begun=begun,
+        formed=formed,
+        peers=peers,
+        listed=_listed(host) if formed else frozenset(),
+        queued=frozenset(
+            one.subject for one in etcdstore.load_queue(host).entries if one.what is Wanted.LEARNER
+        ),
+        without=without,
+        reserved=reserved,
+        held=forming.live(reservation, host.clock.now()),
+        held_name=_name(node, reservation.by) if reservation else "",
+    )
+
+
+def _established(
+    root: Fingerprint, reservation: Reservation | None, node: Node, peers: tuple[Peer, ...]
+) -> bool:
+    """Whether the root stands for good: one that a form made does once another member has it."""
+    by_form = reservation is not None and reservation.by == node.key
+    return not by_form or any(one.answer and one.answer.root == root for one in peers)
+
+
+def _own_root(host: Host, node: Node) -> Fingerprint | None:
+    """The root that this node holds, once it is whole and in the roster."""
+    authority, statement = etcdstore.load_authority(host), etcdstore.load_holder(host)
+    whole = etcdstore.load_crl(host) is not None and statement in node.roster.raws.values()
+    return etcdcert.fingerprint(authority[1].certificate) if authority and whole else None
+
+
+def _listed(host: Host) -> frozenset[IPv6Address]:
+    """Who is in etcd's list; by the newest record while etcd itself says nothing."""
+    try:
+        urls = [url for one in host.etcd_at(LOCALHOST).members() for url in one.peer_urls]
+    except EtcdError:
+        record = etcdmember.current_record(host)
+        return frozenset(record.members if record else ())
+    return frozenset(found for url in urls if (found := address_of_url(url)) is not None)
+
+
+def _name(node: Node, key: SigningKey | None) -> str:
+    member = node.view.by_key(key) if key else None
+    return member.display if member else "a node that is gone"
