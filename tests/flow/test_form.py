@@ -606,3 +606,18 @@ def test_a_grant_of_a_node_without_a_reservation_is_not_taken(tmp_path: Path) ->
     with pytest.raises(PeerError) as refused:
         ask(world, ENROLLED, Enrolled(grant=grant), EnrolledAnswer)
     assert refused.value.reason == "form-not-reserved"
+
+
+def test_a_root_that_was_cut_off_before_it_was_told_waits_for_the_command(tmp_path: Path) -> None:
+    world = without_root(tmp_path)
+    node = world.net.nodes["a"]
+    node.effects.crash_on = lambda text: "etcd/crl.der" in text
+    assert node.dies(lambda: world.form("a"))
+    node.new_life()
+    assert etcdstore.load_authority(world.host("a")) is not None
+    (duty,) = [one for one in world.tend("a") if one.name == "credentials"]
+    assert "`keel mesh etcd form` was cut off" in duty.text
+    assert isinstance(world.form("a"), Done)
+    world.settle()
+    world.rest("a", "b", "c")
+    one_cluster(world, "abc")
