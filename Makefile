@@ -27,11 +27,11 @@ test: venv ## the fast tests (under 60 s): unit, flow, lint of docs
 
 .PHONY: kill
 kill: venv ## every flow killed at many of its effects; make test has a few of them
-	$(PY) -m pytest -n 2 -m long -rA tests/flow | grep -v "^PASSED"
+	$(PY) -m pytest -n 2 -m long tests/flow
 
 .PHONY: kill-all
 kill-all: venv ## every flow killed at every one of its effects; takes half an hour
-	$(PY) -m pytest -n 2 -m exhaustive -rA tests/flow | grep -v "^PASSED"
+	$(PY) -m pytest -n 2 -m exhaustive tests/flow
 
 .PHONY: fuzz
 fuzz: venv ## ten thousand generated messages to every door of the channel

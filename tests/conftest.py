@@ -1,6 +1,9 @@
 """What holds for every test."""
 
+from collections import Counter
+
 import pytest
+from _pytest.terminal import TerminalReporter
 from hypothesis import settings
 
 # Machines are shared and noisy: no test fails for taking long, and a run is the same every time.
@@ -11,3 +14,24 @@ settings.load_profile("keel")
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: many cases of a test that `make test` samples")
     config.addinivalue_line("markers", "exhaustive: all of them, for `make kill-all`")
+
+
+KILLED = "killed at"
+"""The property in which a kill test says (story, revival, points died at, points there are)."""
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    """How many kill points there were is part of the result, so that they cannot vanish unseen."""
+    points: dict[str, int] = {}
+    died: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("passed", []):
+        for name, value in report.user_properties:
+            if name == KILLED:
+                story, _, died_at, of = value
+                points[story] = of
+                died[story] += died_at
+    for story in sorted(points):
+        terminalreporter.write_line(f"{story}: {points[story]} points, died {died[story]} times")
+    if points:
+        total = f"{sum(points.values())} in {len(points)} stories"
+        terminalreporter.write_line(f"kill points: {total}, died {died.total()} times")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from keel.errors import KeelError
 from tests.fakes import CrashPoint, DiskModel, Effects, FakeNode, Unsynced, crash_points
@@ -52,9 +52,17 @@ class Story:
     """How many points there are at the least: the test cannot shrink unnoticed."""
 
 
+class Tally(NamedTuple):
+    """How many points of how many the victim died at, and how it came back."""
+
+    revival: str
+    died_at: int
+    points: int
+
+
 def kill_everywhere(
     story: Story, scratch: Path, revivals: Sequence[Revival], *, sample: int | None
-) -> None:
+) -> list[Tally]:
     """Let the victim die at every point, or at about so many, evenly spread, and come back in each
     of these ways. AssertionError with every point that did not come to the same end."""
     world = story.arrange(scratch / "disks")
@@ -62,6 +70,7 @@ def kill_everywhere(
     points = _forked(lambda: list(crash_points(_clean(story, world))))
     assert len(points) >= story.at_least, f"{len(points)} points, {story.at_least} were expected"
     failures = []
+    tallies = []
     for revival in revivals:
         chosen = (near_disk if revival is Revival.CUT else distinct)(points)
         if sample is not None:
@@ -72,8 +81,9 @@ def kill_everywhere(
             shutil.copytree(scratch / "pristine", scratch / "disks", symlinks=True)
             found = _forked(lambda at=point, how=revival: _die_and_go_on(story, world, at, how))
             failures += [f"{revival.value} at {text}" for text in found]
-        print(f"{story.victim}: {len(chosen)} of {len(points)} points, {revival.value}")
+        tallies.append(Tally(revival.value, len(chosen), len(points)))
     assert not failures, f"{len(failures)}:\n" + "\n".join(failures)
+    return tallies
 
 
 def distinct(points: list[CrashPoint]) -> list[CrashPoint]:

@@ -15,8 +15,11 @@ from keel.mesh.invite import Phase
 from keel.mesh.keys import signing_pair
 from keel.mesh.records import Admission
 from keel.types import Secret
+from tests.conftest import KILLED
 from tests.flow.kill import Revival, Story, kill_everywhere, tolerate
 from tests.flow.world import World
+
+Note = Callable[[str, object], None]
 
 # --- arrangements
 
@@ -260,8 +263,11 @@ STORIES = {
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_killed_here_and_there_it_comes_to_the_same_end(tmp_path: Path, story: str) -> None:
-    kill_everywhere(STORIES[story], tmp_path, list(Revival), sample=2)
+def test_killed_here_and_there_it_comes_to_the_same_end(
+    tmp_path: Path, story: str, record_property: Note
+) -> None:
+    for tally in kill_everywhere(STORIES[story], tmp_path, list(Revival), sample=2):
+        record_property(KILLED, (story, *tally))
 
 
 @pytest.mark.parametrize(
@@ -274,6 +280,7 @@ def test_killed_here_and_there_it_comes_to_the_same_end(tmp_path: Path, story: s
 @pytest.mark.parametrize("revival", list(Revival), ids=lambda it: it.name.lower())
 @pytest.mark.parametrize("story", STORIES)
 def test_killed_anywhere_it_comes_to_the_same_end(
-    tmp_path: Path, story: str, revival: Revival, sample: int | None
+    tmp_path: Path, story: str, revival: Revival, sample: int | None, record_property: Note
 ) -> None:
-    kill_everywhere(STORIES[story], tmp_path, [revival], sample=sample)
+    (tally,) = kill_everywhere(STORIES[story], tmp_path, [revival], sample=sample)
+    record_property(KILLED, (story, *tally))
