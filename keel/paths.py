@@ -226,6 +226,11 @@ class Paths:
         return self.run / "etcd-loaded.json"
 
     @cached_property
+    def etcd_permit(self) -> Path:
+        """What whoever starts etcd for a birth leaves for its guard (keel.mesh.etcdpermit)."""
+        return self.run / "etcd-permit.json"
+
+    @cached_property
     def liveness(self) -> Path:
         """The last samples of what the peers sent (keel.mesh.liveness)."""
         return self.run / "liveness.json"

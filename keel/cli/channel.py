@@ -5,6 +5,7 @@ With keel.cli.compose the one place that joins adapters and flows.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import signal
@@ -13,6 +14,7 @@ import threading
 from ipaddress import IPv6Address
 
 from keel.cli.compose import compose
+from keel.cli.errands import warmed
 from keel.errors import KeelError
 from keel.mesh import etcd, receive, store
 from keel.mesh.firewallrules import invite_range
@@ -29,6 +31,7 @@ def run() -> int:
     except KeelError as error:
         sys.stderr.write(f"keel: error: {error.summary()}\nkeel: hint: {error.remedy()}\n")
         return int(error.exit)
+    host = warmed(host)
     doors = etcd.doors()
 
     def handle(path: str, source: IPv6Address, body: bytes) -> HttpReply:
@@ -41,5 +44,13 @@ def run() -> int:
     serving = threading.Thread(target=server.run, name="channel")
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
     serving.start()
+    _load_the_rest()
     serving.join()
     return 0
+
+
+def _load_the_rest() -> None:
+    """What answers don't need and a pass does: loaded while nobody waits for it."""
+    importlib.import_module("keel.mesh.client")
+    importlib.import_module("keel.mesh.etcdclient")
+    importlib.import_module("ruamel.yaml")

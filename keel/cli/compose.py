@@ -37,7 +37,13 @@ def compose(*, verbose: bool, stderr: TextIO, paths: Paths | None = None) -> Hos
     files = DurableFiles()
     proc = Programs()
     units = Systemd(proc)
-    return Host(
+
+    def permit() -> None:
+        from keel.cli import judgement
+
+        judgement.permit(host, judgement.Peers(host))
+
+    host = Host(
         paths=paths,
         clock=clock,
         chance=SystemChance(),
@@ -51,9 +57,10 @@ def compose(*, verbose: bool, stderr: TextIO, paths: Paths | None = None) -> Hos
         console=StderrConsole(clock, stream=stderr),
         channel=LazyChannel(clock),
         etcd_at=Gateways(paths, files, clock),
-        overlay=EtcdUnit(paths, files=files, units=units, proc=proc),
+        overlay=EtcdUnit(paths, files=files, units=units, proc=proc, before_birth=permit),
         overlay_etcd_installed=paths.capability_marker.exists(),
     )
+    return host
 
 
 @dataclass(slots=True)

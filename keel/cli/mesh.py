@@ -60,6 +60,9 @@ class Join:
             spec,
             token,
             ask_etcd=lambda identity: etcd.enrolment(host, spec, token, identity),
+            prepare=lambda node, part: etcd.before_confirmation(
+                host, lambda: apply.load(host), apply.enable_etcd, node, part
+            ),
             discard=self.discard,
         )
         said = etcd.after_join(host, lambda: apply.load(host), apply.enable_etcd, done.value)

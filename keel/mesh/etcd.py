@@ -6,6 +6,8 @@ because of them (E8).
 
 from __future__ import annotations
 
+import contextlib
+
 from keel import codec
 from keel.errors import KeelError, Refused
 from keel.mesh import (
@@ -33,6 +35,7 @@ from keel.mesh.etcdmsg import Grant
 from keel.mesh.etcdstate import Stage
 from keel.mesh.etcdtend import LoadSpec
 from keel.mesh.join import Joined
+from keel.mesh.joinmsg import EtcdPart
 from keel.mesh.receive import Doors
 from keel.mesh.store import Node
 from keel.mesh.token import EtcdHint, Token
@@ -115,6 +118,19 @@ def enrolment(host: Host, spec: Spec, token: Token, identity: store.Identity) ->
     return etcdmember.enrolment(host, token.mesh, identity.signing, key)
 
 
+def before_confirmation(
+    host: Host, load_spec: LoadSpec, enable_spec: EnableSpec, node: Node, part: EtcdPart
+) -> None:
+    """Take the grant that came with the answer, and do ahead what a birth would wait for. Never
+    fails: what went wrong is met again, and told, by after_join."""
+    if part.grant is None or selfrecord.own_capability(host, load_spec()) is not Capability.ETCD:
+        return
+    with contextlib.suppress(KeelError):
+        _take_grant(host, node, part.grant)
+        with host.locks.hold(host.paths.tend_lock, what="the tend"):
+            etcdmember.settle(host, load_spec, enable_spec, node)
+
+
 def after_join(
     host: Host, load_spec: LoadSpec, enable_spec: EnableSpec, joined: Joined
 ) -> tuple[str, ...]:
@@ -140,18 +156,18 @@ def _take(host: Host, joined: Joined) -> None:
     part = joined.etcd
     if part.grant is None:
         return
-    grant = codec.loads(Grant, part.grant, max_bytes=etcdstore.MAX_CRL_BYTES)
+    _take_grant(host, joined.node, part.grant)
     with store.locked(host, "the mesh"):
-        etcdmember.take_grant(
-            host,
-            joined.node,
-            grant,
-            trusted=True,
-        )
         # The holder may have sent a newer record of the same birth meanwhile.
         idle = etcdstore.load_cluster(host).stage is Stage.IDLE
         if part.cluster_record is not None and idle:
             etcdmember.take_record(host, joined.node, part.cluster_record)
+
+
+def _take_grant(host: Host, node: Node, raw: bytes) -> None:
+    grant = codec.loads(Grant, raw, max_bytes=etcdstore.MAX_CRL_BYTES)
+    with store.locked(host, "the mesh"):
+        etcdmember.take_grant(host, node, grant, trusted=True)
 
 
 def _note_failure(host: Host, error: KeelError) -> None:

@@ -76,11 +76,18 @@ class Loaded:
     time: datetime
 
 
-def guard(host: Host, questions: Questions, *, invocation: str, boot: str) -> Allowed:
+def guard(
+    host: Host,
+    questions: Questions,
+    *,
+    invocation: str,
+    boot: str,
+    address_seconds: float = ADDRESS_SECONDS,
+) -> Allowed:
     """Let etcd start, or raise Refused. Waits up to a minute for the address; run again after a
     kill anywhere it comes to the same end."""
     view = _observe(host)
-    _wait_for_address(host, view.address)
+    _wait_for_address(host, view.address, address_seconds)
     view = replace(view, address_present=host.overlay.address_usable(view.address))
     if view.record is not None and asks_for_leaders(view):
         others = [one for one in view.record.members if one != view.address]
@@ -152,8 +159,8 @@ def _settings(host: Host) -> str:
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
-def _wait_for_address(host: Host, address: IPv6Address) -> None:
-    deadline = Deadline.after(host.clock, ADDRESS_SECONDS)
+def _wait_for_address(host: Host, address: IPv6Address, seconds: float) -> None:
+    deadline = Deadline.after(host.clock, seconds)
     while not host.overlay.address_usable(address) and not deadline.passed(host.clock):
         host.clock.sleep(POLL_SECONDS)
 

@@ -46,9 +46,12 @@ class Pass:
     enable_spec: EnableSpec
 
 
-def tend(host: Host, load_spec: LoadSpec, enable_spec: EnableSpec) -> tuple[Duty, ...]:
-    """One pass. A duty that fails is kept as a failure and does not stop the next."""
-    with host.locks.hold(host.paths.tend_lock, what="the tend", wait_seconds=0.0):
+def tend(
+    host: Host, load_spec: LoadSpec, enable_spec: EnableSpec, *, wait_seconds: float = 0.0
+) -> tuple[Duty, ...]:
+    """One pass. A duty that fails is kept as a failure and does not stop the next. LockHeld when
+    another pass is at work and does not end within that time."""
+    with host.locks.hold(host.paths.tend_lock, what="the tend", wait_seconds=wait_seconds):
         node = store.require(host)
         one = Pass(host=host, node=node, load_spec=load_spec, enable_spec=enable_spec)
         duties: tuple[Duty, ...]

@@ -43,6 +43,10 @@ RETRY_SECONDS = 1.0
 AskEtcd = Callable[[Identity], bytes | None]
 """The enrolment that a request carries; None for a node that cannot run etcd (E1)."""
 
+Prepare = Callable[[Node, EtcdPart], None]
+"""What can be done with the registry's part of an answer before the confirmation: from then on
+others wait for this node. Never fails."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
@@ -63,7 +67,9 @@ class Joined:
     etcd: EtcdPart
 
 
-def join(host: Host, spec: Spec, token: Token, *, ask_etcd: AskEtcd, discard: bool) -> Done[Joined]:
+def join(
+    host: Host, spec: Spec, token: Token, *, ask_etcd: AskEtcd, prepare: Prepare, discard: bool
+) -> Done[Joined]:
     """This node as a confirmed member of the token's mesh; run again it goes on. Refused by the
     inviter's own reason; PeerError `no-answer` when there is only silence."""
     with store.locked(host, "the mesh"):
@@ -79,7 +85,8 @@ def join(host: Host, spec: Spec, token: Token, *, ask_etcd: AskEtcd, discard: bo
         admitted = _granted(host, token.mesh, token.invite)
     if admitted is None:
         admitted = _first_contact(host, spec, token, before, ask_etcd)
-    _become_member(host, spec, token.mesh, token.inviter, admitted)
+    node = _become_member(host, spec, token.mesh, token.inviter, admitted)
+    prepare(node, admitted.etcd)
     joined = confirm(host, deadline=Deadline.after(host.clock, CONFIRM_SECONDS))
     return Done(value=joined, changed=(f"member/{joined.node.address} joined",))
 
@@ -302,7 +309,7 @@ def _opened(raw: bytes, token: Token, keys: InviteKeys, request: bytes) -> Admit
 
 def _become_member(
     host: Host, spec: Spec, mesh: MeshId, inviter: SigningKey, admitted: Admitted
-) -> None:
+) -> Node:
     """Everything of the membership on disk, genesis last (N3); then the machine follows."""
     with store.locked(host, "the mesh"):
         node = store.load(host)
@@ -326,6 +333,7 @@ def _become_member(
         store.save_genesis(host, held.founding.raw)
         _drop_first_contact(host, spec)
     _raise(host, spec, node)
+    return node
 
 
 def _raise(host: Host, spec: Spec, node: Node) -> None:

@@ -2,7 +2,8 @@
 
 Owns what is laid under /etc/etcd/keel, keel's drop-in, the start and the stop, and what is done
 with Debian's own member (E16). Decides nothing: keel.mesh.etcdplan and keel.mesh.etcdguard do.
-(U1) A start never blocks: etcd is ready only with a quorum.
+(U1) A start never blocks: etcd is ready only with a quorum. One without data may be a birth:
+     `before_birth` is called before it.
 (U2) etcd's data is moved aside and never deleted; the marker follows its data, never before it.
 (U3) Only a stray member that keel-overlay-etcd marked is removed.
 """
@@ -10,7 +11,7 @@ with Debian's own member (E16). Decides nothing: keel.mesh.etcdplan and keel.mes
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import IPv6Address
 from pathlib import Path
 
@@ -28,11 +29,20 @@ MAX_LAID_BYTES = 1 << 20
 class EtcdUnit:
     """keel.ports.EtcdOverlay on systemd and the file system."""
 
-    def __init__(self, paths: Paths, *, files: Files, units: Units, proc: Proc) -> None:
+    def __init__(
+        self,
+        paths: Paths,
+        *,
+        files: Files,
+        units: Units,
+        proc: Proc,
+        before_birth: Callable[[], None] = lambda: None,
+    ) -> None:
         self._paths = paths
         self._files = files
         self._units = units
         self._proc = proc
+        self._before_birth = before_birth
 
     def lay(self, files: Mapping[str, Secret]) -> tuple[str, ...]:
         laid = self._paths.laid
@@ -69,6 +79,8 @@ class EtcdUnit:
         # `stale`: a kill after the drop-in's write and before its reload is made good here
         if found.enabled != "enabled" or found.stale:
             self._units.reload_configuration()
+        if self.data_state() is not DataState.PRESENT:
+            self._before_birth()
         self._units.start(UNIT, block=False)
 
     def stop(self) -> None:

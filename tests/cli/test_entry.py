@@ -38,6 +38,14 @@ def test_version_and_help_import_no_library(argv: tuple[str, ...]) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_the_guard_of_a_permitted_birth_imports_no_library() -> None:
+    code = (
+        "import sys; import keel.cli.guard;"
+        f"print(sorted(set({(*HEAVY, 'ssl', 'dataclasses', 'keel.ports')!r}) & set(sys.modules)))"
+    )
+    assert python(code).stdout == "['dataclasses']\n"
+
+
 def test_version() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "keel", "--version"], cwd=REPOSITORY, capture_output=True, text=True

@@ -77,6 +77,25 @@ def test_the_drop_in_is_written_once_and_the_units_are_loaded_again(node: FakeNo
     assert node.paths.etcd_drop_in.stat().st_mode & 0o777 == 0o644
 
 
+@pytest.mark.parametrize(("data", "judged"), [(False, 1), (True, 0)], ids=["birth", "data"])
+def test_only_a_start_without_data_is_judged_before(
+    node: FakeNode, data: bool, judged: int
+) -> None:
+    calls: list[int] = []
+
+    def judge() -> None:
+        calls.append(node.units.unit("etcd.service").starts)
+
+    if data:
+        (node.paths.etcd_data / "member").mkdir(parents=True)
+    unit = EtcdUnit(
+        node.paths, files=node.files, units=node.units, proc=node.proc, before_birth=judge
+    )
+    unit.start()
+    assert calls == [0] * judged
+    assert node.units.unit("etcd.service").starts == 1
+
+
 def test_a_start_unmasks_and_enables_what_is_not_enabled(node: FakeNode) -> None:
     node.units.unit("etcd.service").masked = True
     unit_of(node).start()

@@ -207,7 +207,12 @@ def test_a_founder_that_cannot_run_etcd_joins_people_and_says_that_there_is_no_r
 def test_a_garbled_request_for_a_certificate_does_not_stop_a_join(world: World) -> None:
     host = world.host("c")
     joined = join.join(
-        host, world.spec("c"), world.tokens["c"], ask_etcd=lambda _: b"no envelope", discard=False
+        host,
+        world.spec("c"),
+        world.tokens["c"],
+        ask_etcd=lambda _: b"no envelope",
+        prepare=lambda *_: None,
+        discard=False,
     ).value
     assert joined.etcd.grant is None
     assert "not" in (joined.etcd.note or "")

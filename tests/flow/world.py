@@ -143,6 +143,9 @@ class World:
             self.spec(name),
             token,
             ask_etcd=lambda identity: etcd.enrolment(host, self.spec(name), token, identity),
+            prepare=lambda node, part: etcd.before_confirmation(
+                host, lambda: self.spec(name), self.enable_spec, node, part
+            ),
             discard=discard,
         ).value
         etcd.after_join(host, lambda: self.spec(name), self.enable_spec, joined)

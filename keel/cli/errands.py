@@ -1,0 +1,106 @@
+"""What the channel's service does beside its answers: the passes that a message kicks.
+
+A process of its own for each of them costs Python's start and every import, which on a small
+machine is most of what a birth takes; this process has all of it loaded. Owns when a pass runs,
+never what it does: a pass that is cut off, or fails, is the timer's to do again.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from keel.cli import render
+from keel.errors import KeelError
+from keel.mesh import etcdtend, sync, up
+from keel.ports import Host, Units, UnitState
+from keel.spec import apply
+
+PATIENCE_SECONDS = 60.0
+"""A pass waits for one that the timer started: that may have looked before the message came."""
+
+Pass = Callable[[], object]
+
+
+class Errand:
+    """One kind of pass: never two at once; asked for while one runs, one more follows it."""
+
+    def __init__(self, name: str, run: Pass) -> None:
+        self._name = name
+        self._run = run
+        self._turn = threading.Lock()
+        self._lock = threading.Lock()
+        self._waiting = False
+
+    def ask(self) -> None:
+        """Have it run soon; returns at once."""
+        with self._lock:
+            if self._waiting:
+                return
+            self._waiting = True
+        threading.Thread(target=self._work, name=self._name, daemon=True).start()
+
+    def _work(self) -> None:
+        with self._turn:
+            with self._lock:
+                self._waiting = False
+            try:
+                self._run()
+            except KeelError as error:
+                sys.stderr.write(render.error_text(error, color=False) + "\n")
+
+
+class WarmUnits:
+    """keel.ports.Units; a unit that has an errand is not started by systemd but runs here."""
+
+    def __init__(self, units: Units, errands: Mapping[str, Errand]) -> None:
+        self._units = units
+        self._errands = errands
+
+    def start(self, unit: str, *, block: bool = True) -> None:
+        errand = self._errands.get(unit)
+        if errand is None or block:
+            self._units.start(unit, block=block)
+        else:
+            errand.ask()
+
+    def state(self, unit: str) -> UnitState:
+        return self._units.state(unit)
+
+    def stop(self, unit: str) -> None:
+        self._units.stop(unit)
+
+    def restart(self, unit: str, *, block: bool = True) -> None:
+        self._units.restart(unit, block=block)
+
+    def enable(self, *units: str) -> None:
+        self._units.enable(*units)
+
+    def disable(self, unit: str) -> None:
+        self._units.disable(unit)
+
+    def reload_configuration(self) -> None:
+        self._units.reload_configuration()
+
+
+def warmed(host: Host) -> Host:
+    """The same host, where the passes that are kicked run in this process."""
+    found: dict[str, Errand] = {}
+    host = replace(host, units=WarmUnits(host.units, found))
+
+    def tend() -> None:
+        duties = etcdtend.tend(
+            host, lambda: apply.load(host), apply.enable_etcd, wait_seconds=PATIENCE_SECONDS
+        )
+        for duty in duties:
+            sys.stderr.write(f"{duty.name}: {duty.result}: {duty.text}\n")
+
+    def exchange() -> None:
+        reached = ", ".join(sync.sync(host, apply.load(host)).value.reached)
+        sys.stderr.write(f"exchanged rosters with {reached or '<none>'}\n")
+
+    found[up.TEND_UNIT] = Errand("tend", tend)
+    found[up.SYNC_UNIT] = Errand("sync", exchange)
+    return host

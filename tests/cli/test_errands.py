@@ -1,0 +1,139 @@
+"""The passes that the channel's service runs by itself instead of having systemd start them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from keel.cli.errands import Errand, WarmUnits, warmed
+from keel.errors import Refused
+from keel.mesh import up
+from tests.fakes.effects import Effects
+from tests.fakes.machine import FakeUnits
+from tests.flow.world import World
+
+PATIENCE = 10.0
+
+
+class Gate:
+    """A pass that tells when it runs, and runs until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Semaphore(0)
+        self.go_on = threading.Semaphore(0)
+        self.ran = 0
+
+    def __call__(self) -> None:
+        self.begun.release()
+        assert self.go_on.acquire(timeout=PATIENCE)
+        self.ran += 1
+
+    def until_begun(self) -> bool:
+        return self.begun.acquire(timeout=PATIENCE)
+
+
+def wait_for_all(name: str) -> None:
+    for thread in threading.enumerate():
+        if thread.name == name:
+            thread.join(PATIENCE)
+
+
+def test_asking_returns_before_the_pass_has_ended() -> None:
+    gate = Gate()
+    Errand("alone", gate).ask()
+    assert gate.until_begun()
+    assert gate.ran == 0
+    gate.go_on.release()
+    wait_for_all("alone")
+    assert gate.ran == 1
+
+
+def test_one_more_pass_follows_however_often_it_is_asked_for_while_one_runs() -> None:
+    gate = Gate()
+    errand = Errand("often", gate)
+    errand.ask()
+    assert gate.until_begun()
+    for _ in range(5):
+        errand.ask()
+    gate.go_on.release()
+    assert gate.until_begun()
+    gate.go_on.release()
+    wait_for_all("often")
+    assert gate.ran == 2
+
+
+def test_a_failed_pass_is_told_and_the_next_one_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise Refused("no-way", "it could not be", "try again")
+
+    errand = Errand("failing", fail)
+    for _ in range(2):
+        errand.ask()
+        wait_for_all("failing")
+    assert capsys.readouterr().err.count("it could not be") == 2
+
+
+@pytest.fixture
+def real() -> FakeUnits:
+    return FakeUnits(Effects())
+
+
+def units_with(real: FakeUnits, run: Callable[[], object]) -> WarmUnits:
+    return WarmUnits(real, {up.TEND_UNIT: Errand("here", run)})
+
+
+def test_a_kicked_pass_runs_here_and_systemd_starts_nothing(real: FakeUnits) -> None:
+    ran: list[str] = []
+    units_with(real, lambda: ran.append("tend")).start(up.TEND_UNIT, block=False)
+    wait_for_all("here")
+    assert ran == ["tend"]
+    assert not real.unit(up.TEND_UNIT).starts
+
+
+def test_whoever_waits_for_a_pass_has_systemd_start_it(real: FakeUnits) -> None:
+    units_with(real, lambda: None).start(up.TEND_UNIT)
+    assert real.unit(up.TEND_UNIT).starts == 1
+
+
+def test_every_other_unit_is_systemds(real: FakeUnits) -> None:
+    warm = units_with(real, lambda: None)
+    warm.enable(up.SOCKET_UNIT, up.MESH_UNIT)
+    warm.start(up.SOCKET_UNIT, block=False)
+    assert real.unit(up.SOCKET_UNIT).starts == 1
+    assert warm.state(up.SOCKET_UNIT) == real.state(up.SOCKET_UNIT)
+    warm.restart(up.SOCKET_UNIT)
+    assert real.unit(up.SOCKET_UNIT).starts == 2
+    warm.stop(up.SOCKET_UNIT)
+    warm.disable(up.MESH_UNIT)
+    warm.reload_configuration()
+    assert not real.unit(up.SOCKET_UNIT).active
+    assert real.enabled() == {up.SOCKET_UNIT}
+    assert real.reloads == 1
+
+
+@pytest.mark.parametrize(
+    ("unit", "name", "said"),
+    [(up.TEND_UNIT, "tend", "birth: nothing"), (up.SYNC_UNIT, "sync", "exchanged rosters with b")],
+)
+def test_a_member_runs_its_own_passes_with_what_it_has_loaded(
+    unit: str,
+    name: str,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    world = World(tmp_path)
+    world.node("a")
+    world.node("b")
+    world.create("a")
+    world.join("b", world.invite("a"))
+    world.settle()
+    host = warmed(world.host("a"))
+    starts = world.net.nodes["a"].units.unit(unit).starts
+    host.units.start(unit, block=False)
+    wait_for_all(name)
+    assert said in capsys.readouterr().err
+    assert world.net.nodes["a"].units.unit(unit).starts == starts
