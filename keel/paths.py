@@ -168,6 +168,11 @@ class Paths:
         """The holder's open formation, and the request that reserved it."""
         return self.etcd / "formation.json"
 
+    @property
+    def growth(self) -> Path:
+        """The holder's open admission of a learner, and the IDs that are gone for good."""
+        return self.etcd / "growth.json"
+
     # what is laid for etcd, and etcd's own
 
     @cached_property

@@ -1,12 +1,14 @@
-"""`keel mesh etcd status|env|tend`: the registry."""
+"""`keel mesh etcd status|env|tend|recover`: the registry."""
 
 from __future__ import annotations
 
 import shlex
+from argparse import ArgumentParser
 from dataclasses import dataclass
 
-from keel.cli import status
+from keel.cli import render, status
 from keel.cli.form import FORM
+from keel.cli.parser import flag
 from keel.cli.verb import Group, Report, Verb, no_arguments
 from keel.errors import Exit
 from keel.ports import Host
@@ -53,6 +55,37 @@ class Tend:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recover:
+    dry_run: bool
+
+    def run(self, host: Host) -> Report:
+        from keel.mesh import etcdrecover, etcdtend, store
+        from keel.outcome import Waiting, exit_of
+        from keel.spec import apply
+
+        node, spec = store.require(host), apply.load(host)
+        if self.dry_run:
+            return render.plan_report(etcdrecover.preview(host, spec, node))
+        found = etcdrecover.recover(host, spec, node)
+        if isinstance(found, Waiting):
+            said = f"{found.what} waits for {found.waiting_for}: {found.why}; the timer goes on"
+        else:
+            duties = etcdtend.tend(host, lambda: apply.load(host), apply.enable_etcd)
+            said = "\n".join((found.value, *(f"{d.name}: {d.text}" for d in duties if d.waiting)))
+        document = {"schema": "keel.recover/1", "text": said}
+        return Report(text=said, document=document, exit=exit_of(found))
+
+
+def _recover_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        required=True,
+        help="give up this member's data and its place; take a new one from the holder",
+    )
+
+
 ETCD = Group(
     name="etcd",
     summary="the registry that lives on the mesh",
@@ -89,5 +122,16 @@ ETCD = Group(
             reads=True,
         ),
         FORM,
+        Verb(
+            name="recover",
+            summary="give a member whose data is lost a new place in the cluster",
+            description="Asks the holder to take this member's old ID out and to add it again as a "
+            "learner, moves what is left of its data aside, and starts etcd anew. Refused while "
+            "the others are no quorum without it. Run it again after any interruption.",
+            example="keel mesh etcd recover --replace --dry-run",
+            add_arguments=_recover_arguments,
+            options=lambda found: Recover(dry_run=flag(found, "dry_run")),
+            changes=True,
+        ),
     ),
 )

@@ -16,6 +16,7 @@ from keel.mesh import (
     etcdcredentials,
     etcddoors,
     etcdenrol,
+    etcdgrow,
     etcdissue,
     etcdlook,
     etcdmember,
@@ -50,8 +51,8 @@ def doors() -> Doors:
     """What the registry's flows hang into the channel."""
     return Doors(
         etcd=etcddoors.kinds(),
-        give_etcd_part=etcdbirth.give_etcd_part,
         confirming=etcdenrol.to_relay,
+        give_etcd_part=etcdgrow.give_etcd_part,
         joined=etcdbirth.joined,
         own_role=etcdlook.own_role,
     )

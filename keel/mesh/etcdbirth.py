@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from keel import codec
 from keel.errors import Internal, KeelError
@@ -90,8 +90,9 @@ def give_etcd_part(host: Host, node: Node, claim: Claim) -> EtcdPart:
         return EtcdPart(state=EtcdHint.NONE)
     if etcdstore.load_authority(host) is None:
         return _holder_is_elsewhere(host, node)
-    answers = probe_capable(host, node)
-    leader = etcdmember.sees_leader(host)
+    formed = etcdstore.load_book(host).formed is not None
+    answers = {} if formed else probe_capable(host, node)
+    leader = formed or etcdmember.sees_leader(host)
     with store.locked(host, "the mesh"):
         node = store.require(host)
         admitted = {member.key: member.address for member in node.view.members}
@@ -133,7 +134,11 @@ def begin(host: Host, node: Node) -> bytes | None:
         book = _note_confirmed(host, node)
         formation = birth.under_way(book, frozenset(node.view.removed))
         held = etcdmember.current_record(host)
-        if formation is None or (held is not None and held.formation == formation.formation):
+        if (
+            book.formed
+            or formation is None
+            or (held is not None and held.formation == formation.formation)
+        ):
             return None
         return _record_for(host, node, book, formation)
 
@@ -149,6 +154,9 @@ def tell_all(host: Host, node: Node, record: bytes) -> Seen:
 def holder_duty(host: Host, node: Node) -> Seen:
     """Give birth when it is time, and see to it that every party of a formation has its record, or
     that it is given up once it can have no leader."""
+    with store.locked(host, "the mesh"):
+        if _note_leader(host, etcdstore.load_book(host)).formed is not None:
+            return Seen(answers={}, waiting=())  # from then on the list is etcd's
     answers = probe_capable(host, node)
     leader = etcdmember.sees_leader(host)
     record = None
@@ -156,12 +164,11 @@ def holder_duty(host: Host, node: Node) -> Seen:
         node = store.require(host)
         _note_confirmed(host, node)
         view = birth_view(host, node, answers, sees_leader=leader)
-        view = replace(view, book=_note_leader(host, view.book))
         decided = birth.plan_birth(view, host.clock.now())
         book = _reserve(host, view, decided) if isinstance(decided, GiveBirth) else view.book
         formation = birth.under_way(book, view.removed)
         abandoned = isinstance(decided, AskToGiveUp)
-        if formation and not abandoned and not _all_serve(book, formation, answers):
+        if formation and not abandoned:
             record = _record_for(host, node, book, formation)
     if isinstance(decided, AskToGiveUp):
         return Seen(answers=answers, waiting=(_give_up(host, node, decided),))
@@ -263,11 +270,10 @@ def _sign_new(host: Host, node: Node, formation: Formation, epoch: int) -> bytes
 
 
 def _sign_again(host: Host, node: Node, book: HolderBook, formation: Formation) -> bytes:
-    """The same formation under the next epoch, `existing` once there is a leader."""
+    """The same birth under the next epoch."""
     book = birth.next_epoch(book)
     etcdstore.save_book(host, book)
-    state = RecordState.EXISTING if book.formed == formation.formation else RecordState.NEW
-    return etcdissue.sign_record(host, node, formation, epoch=book.epoch, state=state)
+    return _sign_new(host, node, formation, book.epoch)
 
 
 def _note_confirmed(host: Host, node: Node) -> HolderBook:
@@ -328,7 +334,7 @@ def _give_up(host: Host, node: Node, asked: AskToGiveUp) -> Waiting:
 
 def _record_for(host: Host, node: Node, book: HolderBook, formation: Formation) -> bytes:
     """The record that the parties are to have, taken by the holder itself first: the one it has,
-    or a new one when that has expired or says `new` though there is a leader."""
+    or a new one when that has expired."""
     held = etcdmember.current_record(host)
     raw = etcdstore.load_record(host)
     if (
@@ -336,7 +342,6 @@ def _record_for(host: Host, node: Node, book: HolderBook, formation: Formation) 
         and raw is not None
         and held.formation == formation.formation
         and host.clock.now() < held.expires
-        and (held.state is RecordState.EXISTING or book.formed != formation.formation)
     ):
         # a kill may have come between the record and the stage that names it
         etcdmember.take_record(host, node, raw)
@@ -344,13 +349,6 @@ def _record_for(host: Host, node: Node, book: HolderBook, formation: Formation) 
     signed = _sign_again(host, node, book, formation)
     etcdmember.take_record(host, node, signed)
     return signed
-
-
-def _all_serve(book: HolderBook, formation: Formation, answers: Answers) -> bool:
-    """Whether nobody who answers lacks anything: no record is signed for the sake of signing."""
-    parties = {one.key for one in formation.members}
-    lacking = [m for m, one in answers.items() if m.key in parties and not one.sees_leader]
-    return book.formed == formation.formation and not lacking
 
 
 def _tell_parties(

@@ -11,8 +11,11 @@ from keel.mesh import (
     etcdcrl,
     etcdenrol,
     etcdformdoors,
+    etcdgrow,
     etcdissue,
     etcdmember,
+    etcdplace,
+    etcdrecover,
     etcdrevoke,
     etcdstore,
     selfrecord,
@@ -21,12 +24,16 @@ from keel.mesh import (
 )
 from keel.mesh.etcdholder import held_epoch
 from keel.mesh.etcdmsg import (
+    AskPlace,
+    AskReplace,
     Enroll,
     EnrollAnswer,
     GiveUp,
     GiveUpAnswer,
+    PlaceAnswer,
     Probe,
     ProbeAnswer,
+    ReplaceAnswer,
     Revoke,
     TakeGrant,
     TakeGrantAnswer,
@@ -50,6 +57,8 @@ def kinds() -> Mapping[str, Kind]:
         etcdbirth.GIVE_UP: Kind(body=GiveUp, act=_give_up),
         etcdrevoke.REVOKE: Kind(body=Revoke, act=etcdrevoke.obey),
         **etcdformdoors.kinds(),
+        etcdplace.PLACE: Kind(body=AskPlace, act=_place),
+        etcdrecover.REPLACE: Kind(body=AskReplace, act=_replace),
     }
 
 
@@ -59,6 +68,7 @@ def own_state(host: Host, spec: Spec, node: Node) -> ProbeAnswer:
     roots = etcdstore.load_roots(host)
     granted = etcdstore.load_intermediate(host)
     crl = etcdstore.load_crl(host)
+    word = etcdmember.own_word(host)
     return ProbeAnswer(
         capability=selfrecord.own_capability(host, spec),
         confirmed=not host.files.exists(host.paths.pending_join(node.mesh)),
@@ -67,12 +77,14 @@ def own_state(host: Host, spec: Spec, node: Node) -> ProbeAnswer:
         epoch=cluster.epoch,
         holder_epoch=held_epoch(host),
         crl_number=etcdcrl.read_crl(crl, roots).number if crl and roots else 0,
-        sees_leader=etcdmember.sees_leader(host),
+        sees_leader=word is not None and bool(word.leader),
         formation=cluster.formation,
         cluster_id=cluster.cluster_id,
         root=etcdcert.fingerprint(roots[0]) if roots else None,
         intermediate=etcdcert.serial_of(granted[1].certificate) if granted else None,
         given_up=cluster.given_up,
+        etcd=word,
+        replacing=etcdmember.wants_replacement(host, node.key),
     )
 
 
@@ -123,3 +135,18 @@ def _take_grant(asked: Asked) -> TakeGrantAnswer:
 def _give_up(asked: Asked) -> GiveUpAnswer:
     """Promise never to start a formation whose leader this node never saw."""
     return GiveUpAnswer(statement=etcdmember.give_up(asked.host, asked.node, asked.body.formation))
+
+
+def _place(asked: Asked) -> PlaceAnswer:
+    """Where the sender stands in the holder's line; one that is in no line is looked at soon."""
+    etcdissue.require_authority(asked.host)
+    found = etcdgrow.place(asked.host, asked.member.key)
+    if found.cluster and found.place is None:
+        up.kick_tend(asked.host)
+    return found
+
+
+def _replace(asked: Asked) -> ReplaceAnswer:
+    """Give the sender a new place in the cluster, if the others are a quorum without it."""
+    wanted = asked.body
+    return etcdgrow.replace_member(asked.host, asked.node, asked.member, dry_run=wanted.dry_run)

@@ -35,8 +35,8 @@ from keel.types import Fingerprint, Secret
 
 APPLY = "run `keel spec apply`; etcd is started again by itself"
 RESTORED = (
-    "put the newest disk back and `keel mesh etcd tend`; if there is none, keep this member off:"
-    " the others serve while most of them run"
+    "put the newest disk back and `keel mesh etcd tend`; if there is none,"
+    " `keel mesh etcd recover --replace`"
 )
 
 

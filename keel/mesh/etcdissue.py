@@ -23,7 +23,7 @@ from keel.mesh.etcdgrants import Event, GrantLine, live_grant
 from keel.mesh.etcdmsg import KIND_CLUSTER, Grant, RecordState, new_record, seal_by_root
 from keel.mesh.store import Node
 from keel.ports import Host
-from keel.types import SigningKey, WgKey
+from keel.types import EtcdMemberId, SigningKey, WgKey
 
 
 def make_root(host: Host, node: Node) -> None:
@@ -105,9 +105,17 @@ def grant(
 
 
 def sign_record(
-    host: Host, node: Node, formation: Formation, *, epoch: int, state: RecordState
+    host: Host,
+    node: Node,
+    formation: Formation,
+    *,
+    epoch: int,
+    state: RecordState,
+    members: tuple[IPv6Address, ...] | None = None,
+    replaces: EtcdMemberId | None = None,
 ) -> bytes:
-    """The cluster record of a formation, under an epoch that the book has used for it already."""
+    """The cluster record of a formation, under an epoch that the book has used for it already.
+    `members`: those that etcd lists, when they are not the birth's any more."""
     authority = require_signer(host)
     roots = (authority.certificate,)
     crl = etcdcrl.read_crl(etcdstore.load_crl(host) or b"", roots)
@@ -117,11 +125,12 @@ def sign_record(
         epoch=epoch,
         nonce=formation.nonce,
         state=state,
-        members=(one.address for one in formation.members),
+        members=members or tuple(one.address for one in formation.members),
         root=etcdcert.fingerprint(authority.certificate),
         crl_number=crl.number,
         holder=etcdstore.load_holder(host) or b"",
         now=host.clock.now().replace(microsecond=0),
+        replaces=replaces,
     )
     return seal_by_root(KIND_CLUSTER, record, authority)
 

@@ -13,7 +13,15 @@ from enum import StrEnum
 from cryptography import x509
 
 from keel.errors import EtcdError, Refused
-from keel.mesh import etcdcert, etcdcrl, etcdenrol, etcdmember, etcdstore, selfrecord
+from keel.mesh import (
+    etcdcert,
+    etcdcrl,
+    etcdenrol,
+    etcdmember,
+    etcdplace,
+    etcdstore,
+    selfrecord,
+)
 from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdids import address_of_url, id_text
 from keel.mesh.etcdstate import Failure, Stage
@@ -93,7 +101,7 @@ def look(host: Host, spec: Spec, node: Node, roles: Mapping[SigningKey, Role]) -
     read = etcdcrl.read_crl(crl, etcdstore.load_roots(host)) if crl else None
     phase = _phase(host, spec, node, cluster.stage, status)
     left = (*_plan_waits(host, spec, node), *etcdenrol.waiting(host, node))
-    left = left or _idle_waits(phase, holder_name(host, node), roles)
+    left = left or _idle_waits(host, node, phase, roles)
     return EtcdSeen(
         phase=phase,
         cluster_id=cluster.cluster_id,
@@ -168,13 +176,19 @@ def holder_name(host: Host, node: Node) -> str:
     return member.display if member else "a holder of the etcd root"
 
 
-def _idle_waits(phase: Phase, holder: str, roles: Mapping[SigningKey, Role]) -> tuple[Waiting, ...]:
+def _idle_waits(
+    host: Host, node: Node, phase: Phase, roles: Mapping[SigningKey, Role]
+) -> tuple[Waiting, ...]:
     """What a capable node that is in no cluster waits for; `roles` are the others'."""
+    holder = holder_name(host, node)
     if phase is Phase.WAITING:
         why = "it has not granted this node's certificate yet"
         return (Waiting(what="a place in the cluster", waiting_for=holder, why=why),)
     if phase is not Phase.READY:
         return ()
+    told = etcdplace.own_wait(host, node.key, holder)
+    if told is not None:
+        return (told,)
     if any(role not in (Role.NONE, Role.STARTING) for role in roles.values()):
         why = "others formed the cluster; this node is in the queue"
         return (Waiting(what="a place in the cluster", waiting_for=holder, why=why),)

@@ -51,22 +51,25 @@ from keel.mesh.etcdmsg import (
     RecordState,
 )
 from keel.mesh.etcdplan import Action, MemberView, Running
-from keel.mesh.etcdstate import Cluster, Stage
+from keel.mesh.etcdstate import Cluster, Stage, Wanted
 from keel.mesh.etcdstore import Leaves
+from keel.mesh.growth import Word
 from keel.mesh.identity import address_of
 from keel.mesh.keys import SigningPair
 from keel.mesh.store import Node
 from keel.outcome import Plan, Step
-from keel.ports import Host
+from keel.ports import EtcdStatus, Host
 from keel.spec.model import Spec
 from keel.types import (
     LOCALHOST,
     Capability,
     EtcdClusterId,
+    EtcdMemberId,
     FormationId,
     MeshId,
     Nonce,
     Secret,
+    SigningKey,
 )
 
 ETCD_UNIT = "etcd.service"
@@ -154,6 +157,8 @@ def take_record(host: Host, node: Node, raw: bytes, *, window_open: bool = False
         etcdstore.save_holder(host, checked.record.holder)
     etcdstore.save_record(host, raw)
     record = checked.record
+    # a place that never served is given up by itself; one that did, by its operator's word only
+    gives_up = cluster.stage is not Stage.FORMED or wants_replacement(host, node.key)
     etcdstore.save_cluster(
         host,
         etcdstate.start(
@@ -163,9 +168,15 @@ def take_record(host: Host, node: Node, raw: bytes, *, window_open: bool = False
             record=checked.record_hash,
             epoch=record.epoch,
             cluster_id=record.cluster_id,
+            replaced=record.replaces if gives_up else None,
         ),
     )
     return checked
+
+
+def wants_replacement(host: Host, key: SigningKey) -> bool:
+    """Whether this node's operator asked for a new place in the cluster."""
+    return etcdstate.entry_of(etcdstore.load_queue(host), Wanted.REPLACE, key) is not None
 
 
 def give_up(host: Host, node: Node, formation: FormationId) -> bytes:
@@ -273,6 +284,7 @@ def execute(host: Host, node: Node, step: Step, enable_spec: EnableSpec) -> None
         case Action.ENABLE_SPEC:
             enable_spec(host)
         case Action.SET_DATA_ASIDE:
+            host.units.stop(ETCD_UNIT)  # it may run, or try to
             host.overlay.set_data_aside(host.clock.now().strftime("%Y%m%dT%H%M%SZ"))
         case Action.WRITE_DROP_IN:
             host.overlay.write_drop_in(etcdconf.render_drop_in(node.prefix))
@@ -345,13 +357,34 @@ def _files(
     }
 
 
-def own_etcd(host: Host) -> Running | None:
+def own_status(host: Host) -> EtcdStatus | None:
     """What this node's own etcd answers; None while it answers nothing."""
     if not etcdstore.whole_leaves(host):
         return None
     try:
-        status = host.etcd_at(LOCALHOST).status(timeout_seconds=OWN_STATUS_SECONDS)
+        return host.etcd_at(LOCALHOST).status(timeout_seconds=OWN_STATUS_SECONDS)
     except EtcdError:
+        return None
+
+
+def own_word(host: Host) -> Word | None:
+    """The same, as it is told to the holder."""
+    status = own_status(host)
+    if status is None:
+        return None
+    return Word(
+        member_id=EtcdMemberId(status.member_id),
+        leader=EtcdMemberId(status.leader),
+        commit=status.raft_index,
+        applied=status.applied_index,
+        learner=status.learner,
+    )
+
+
+def own_etcd(host: Host) -> Running | None:
+    """The same, as the Plan wants it."""
+    status = own_status(host)
+    if status is None:
         return None
     return Running(cluster_id=EtcdClusterId(status.cluster_id), has_leader=status.leader != 0)
 

@@ -22,6 +22,8 @@ from keel.mesh.etcdcert import Authority, Serial, fingerprint, sign_with_root
 from keel.mesh.etcdcrl import Reason
 from keel.mesh.etcdids import cluster_token
 from keel.mesh.etcdstate import Stage
+from keel.mesh.growth import Word
+from keel.outcome import Step
 from keel.types import (
     Capability,
     EtcdClusterId,
@@ -135,6 +137,9 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeAnswer:
+    """`etcd`: what the member's own etcd said just now, None while it says nothing; `replacing`:
+    its operator asked for a new place in the cluster (recover --replace)."""
+
     capability: Capability
     confirmed: bool
     window_open: bool
@@ -150,6 +155,8 @@ class ProbeAnswer:
     given_up: tuple[FormationId, ...] = ()
     highest_lived_of_you: int | None = None
     trusts_you: bool = False
+    etcd: Word | None = None
+    replacing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +231,40 @@ class RevokeAnswer:
     """The number of the CRL that says so, as it is on the holder's disk."""
 
     crl_number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskPlace:
+    """Where am I in the line of those who wait for a place in the cluster?"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceAnswer:
+    """`place` counts from 1; None while the sender is not in the line. `cluster`: there is one."""
+
+    cluster: bool
+    of: int
+    why: str
+    place: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskReplace:
+    """My data is lost: give me a new place in the cluster; `dry_run`: only say how."""
+
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceAnswer:
+    """`steps`: what the holder does; `record`: of the new place once it did; else `waiting_for` and
+    `why`. `lived`: the highest of the sender's that the holder knows."""
+
+    steps: tuple[Step, ...]
+    lived: int = 0
+    record: bytes | None = None
+    waiting_for: str | None = None
+    why: str | None = None
 
 
 def new_record(

@@ -20,8 +20,8 @@ from keel.ports import DataState, StrayMember
 from keel.types import EtcdClusterId
 
 DATA_LOST = (
-    "if /var/lib/keel-etcd was moved, move it back, then `keel mesh etcd tend`; if it is lost, keep"
-    " this member off: the others serve while most of them run"
+    "if /var/lib/keel-etcd was moved, move it back, then `keel mesh etcd tend`; if it is lost,"
+    " `keel mesh etcd recover --replace`"
 )
 """What is left to do about a member whose data is gone: an empty one must never take its place."""
 

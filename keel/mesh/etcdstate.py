@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from keel import codec
 from keel.errors import BadValue, StateCorrupt
-from keel.types import EtcdClusterId, FormationId, Nonce, RecordHash, SigningKey
+from keel.types import EtcdClusterId, EtcdMemberId, FormationId, Nonce, RecordHash, SigningKey
 
 T = TypeVar("T")
 MAX_STATE_BYTES = 1 << 20
@@ -39,6 +39,7 @@ class Cluster:
     """cluster.json. `record` is the hash of the newest record taken, `epoch` its epoch.
 
     `attempt` grows by one each time that data is moved aside and the birth begun anew.
+    `replaced`: the last ID of this node's that a record replaced by a new one.
     """
 
     stage: Stage = Stage.IDLE
@@ -49,6 +50,7 @@ class Cluster:
     epoch: int = 0
     cluster_id: EtcdClusterId | None = None
     given_up: tuple[FormationId, ...] = ()
+    replaced: EtcdMemberId | None = None
     extra: Extra = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -74,6 +76,7 @@ class Wanted(StrEnum):
     ENROL = "enrol"
     RELAY = "relay"
     LEARNER = "learner"
+    REPLACE = "replace"
     REVOKE = "revoke"
 
 
@@ -142,11 +145,14 @@ def start(
     record: RecordHash,
     epoch: int,
     cluster_id: EtcdClusterId,
+    replaced: EtcdMemberId | None = None,
 ) -> Cluster:
-    """`starting` this formation; the attempt stays while it is the same birth."""
-    if cluster.stage is Stage.FORMED:  # a replacement or a newer record: the cluster stays
+    """`starting` this formation; the attempt stays while it is the same birth and the same place
+    in it. `replaced`: the record gives a new place for this one, and this node takes it."""
+    anew = replaced not in (None, cluster.replaced)
+    if cluster.stage is Stage.FORMED and not anew:  # a newer record: the cluster stays
         return replace(cluster, record=record, epoch=epoch)
-    again = cluster.stage is Stage.STARTING and cluster.formation == formation
+    again = cluster.stage is Stage.STARTING and cluster.formation == formation and not anew
     return replace(
         cluster,
         stage=Stage.STARTING,
@@ -156,6 +162,7 @@ def start(
         record=record,
         epoch=epoch,
         cluster_id=cluster_id,
+        replaced=replaced if anew else cluster.replaced,
     )
 
 
@@ -170,7 +177,11 @@ def give_up(cluster: Cluster, formation: FormationId) -> Cluster:
     if cluster.formation != formation:
         return replace(cluster, given_up=given_up)
     return Cluster(
-        attempt=cluster.attempt, epoch=cluster.epoch, given_up=given_up, extra=cluster.extra
+        attempt=cluster.attempt,
+        epoch=cluster.epoch,
+        given_up=given_up,
+        replaced=cluster.replaced,
+        extra=cluster.extra,
     )
 
 
@@ -234,6 +245,21 @@ def mend(failures: Failures, *, code: str, subject: str) -> Failures:
     """It works again; absent is fine."""
     kept = tuple(f for f in failures.entries if (f.code, f.subject) != (code, subject))
     return replace(failures, entries=kept)
+
+
+def give_reasons(queue: Queue, what: Wanted, reasons: Mapping[SigningKey, str]) -> Queue:
+    """Say why each of these waits; nothing else of them changes."""
+    return replace(
+        queue,
+        entries=tuple(
+            replace(e, why=reasons[e.subject]) if e.what is what and e.subject in reasons else e
+            for e in queue.entries
+        ),
+    )
+
+
+def entry_of(queue: Queue, what: Wanted, subject: SigningKey) -> Queued | None:
+    return next((e for e in queue.entries if (e.what, e.subject) == (what, subject)), None)
 
 
 def _swap(queue: Queue, old: Queued, new: Queued) -> Queue:

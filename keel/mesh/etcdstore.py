@@ -25,6 +25,7 @@ from keel.mesh.etcdcert import Authority
 from keel.mesh.etcdgrants import GrantLine, Ledger, dump_line, read_ledger
 from keel.mesh.etcdpki import Credential
 from keel.mesh.etcdstate import Cluster, Failures, Lived, Queue, read_state
+from keel.mesh.growth import GrowthBook
 from keel.ports import Host
 from keel.types import Fingerprint, Secret, parse_hex
 
@@ -228,6 +229,14 @@ def load_queue(host: Host) -> Queue:
 def save_queue(host: Host, queue: Queue) -> None:
     prepare(host)
     host.files.write(host.paths.etcd_queue, codec.dumps(queue))
+
+
+def load_growth(host: Host) -> GrowthBook:
+    return _load(host, GrowthBook, host.paths.growth) or GrowthBook()
+
+
+def save_growth(host: Host, book: GrowthBook) -> None:
+    host.files.write(host.paths.growth, codec.dumps(book))
 
 
 def load_failures(host: Host) -> Failures:

@@ -14,8 +14,11 @@ from keel.mesh import (
     etcdbirth,
     etcdcredentials,
     etcdenrol,
+    etcdgrow,
     etcdhours,
     etcdmember,
+    etcdplace,
+    etcdrecover,
     etcdrevoke,
     etcdstate,
     etcdstore,
@@ -149,6 +152,9 @@ DUTIES: Mapping[str, Callable[[Pass], Duty]] = {
     "birth": _birth,
     "etcd": _own_etcd,
     "relay": lambda one: etcdenrol.relay(one.host, one.node),
+    "membership": lambda one: etcdgrow.duty(one.host, one.node),
+    "replacement": lambda one: etcdrecover.duty(one.host, one.node),
+    "place": lambda one: etcdplace.duty(one.host, one.node),
     "lived": lambda one: etcdhours.duty(one.host, one.load_spec()),
 }
 """Every duty of a pass, in its order: what comes later may lean on what came before."""
