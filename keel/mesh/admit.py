@@ -147,6 +147,7 @@ def cancel(host: Host, spec: Spec, wanted: InviteId) -> Done[InviteState]:
         store.save_invite(host, cancelled)
         up.bring_up(host, spec, node, store.load_invites(host))
     host.units.start(up.SYNC_UNIT, block=False)
+    up.kick_tend(host)
     return Done(value=cancelled, changed=(f"invite/{wanted} cancelled",))
 
 
@@ -205,6 +206,7 @@ def lapse(host: Host) -> tuple[InviteState, ...]:
             continue
         if later != state:
             store.save_invite(host, later)
+            up.kick_tend(host)  # what was granted to it ends as well
         kept.append(later)
     return tuple(kept)
 

@@ -16,7 +16,17 @@ from dataclasses import dataclass
 
 from keel import codec
 from keel.errors import Internal, KeelError
-from keel.mesh import birth, etcdissue, etcdmember, etcdreserve, etcdstore, store, talk, up
+from keel.mesh import (
+    birth,
+    etcdissue,
+    etcdlapse,
+    etcdmember,
+    etcdreserve,
+    etcdstore,
+    store,
+    talk,
+    up,
+)
 from keel.mesh.birth import (
     AskToGiveUp,
     BirthView,
@@ -100,6 +110,7 @@ def give_etcd_part(host: Host, node: Node, claim: Claim) -> EtcdPart:
             store.load_invites(host), host.clock.now()
         ).items():
             admitted[open_claim.ed25519] = address
+        etcdlapse.watch(host, node, claim)
         granted = etcdissue.grant(
             host, node, claim.enrolment, admitted=admitted, wireguard=claim.wireguard
         )
@@ -115,6 +126,7 @@ def joined(host: Host, key: SigningKey) -> None:
     if etcdstore.load_authority(host) is not None:
         with store.locked(host, "the mesh"):
             etcdstore.save_book(host, birth.confirm(etcdstore.load_book(host), key))
+            etcdlapse.confirmed(host, key)
     up.kick_tend(host)
 
 

@@ -22,7 +22,6 @@ from ipaddress import IPv6Address
 from keel.errors import PeerError, PkiRejected
 from keel.mesh import etcdcrl, etcdissue, etcdstore, standing, store, talk, up, wire
 from keel.mesh.duty import Duty, done, nothing, waits
-from keel.mesh.etcdbirth import ETCD_PATH
 from keel.mesh.etcdcert import Serial
 from keel.mesh.etcdcheck import RevocationContext, check_revocation
 from keel.mesh.etcdcrl import Crl, Reason, unite
@@ -31,7 +30,7 @@ from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdmsg import KIND_REVOCATION, Revocation, Revoke, RevokeAnswer
 from keel.mesh.etcdstate import Queued, Wanted, dequeue, enqueue, tried
 from keel.mesh.members import Member
-from keel.mesh.receive import Asked
+from keel.mesh.receive import ETCD_PATH, Asked
 from keel.mesh.records import CrlRecord
 from keel.mesh.store import Node
 from keel.outcome import Waiting

@@ -78,6 +78,7 @@ class Wanted(StrEnum):
     LEARNER = "learner"
     REPLACE = "replace"
     REVOKE = "revoke"
+    CONFIRMATION = "confirmation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from keel.mesh import (
     etcdenrol,
     etcdgrow,
     etcdhours,
+    etcdlapse,
     etcdmember,
     etcdplace,
     etcdrecover,
@@ -148,6 +149,7 @@ def _is_open(host: Host, node: Node) -> bool:
 
 DUTIES: Mapping[str, Callable[[Pass], Duty]] = {
     "credentials": lambda one: etcdcredentials.duty(one.host, one.node),
+    "claims": lambda one: etcdlapse.duty(one.host),
     "revocation": lambda one: etcdrevoke.duty(one.host, one.node),
     "birth": _birth,
     "etcd": _own_etcd,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from datetime import timedelta
 from ipaddress import IPv6Address
 from pathlib import Path
 
 import pytest
 
-from keel.mesh import etcdstore, roster, store, up
+from keel.mesh import etcdcrl, etcdstore, roster, store, up
+from keel.mesh.etcdgrants import Event
 from keel.mesh.identity import address_of
 from keel.mesh.invite import Phase
 from keel.mesh.keys import signing_pair
@@ -63,6 +65,18 @@ def a_third_invited_by_b(scratch: Path) -> World:
     world = two_members(scratch)
     world.node("c")
     world.tokens["c"] = world.invite("b")
+    return world
+
+
+def a_claim_that_lapsed(scratch: Path) -> World:
+    """c was granted and promised a birth; its confirmation was lost until its time was over."""
+    world = two_members(scratch)
+    world.node("c")
+    world.tokens["c"] = world.invite("a", life=timedelta(minutes=30))
+    world.net.lose("request", source="c", path="/v1/hello", count=999)
+    assert tolerate(lambda: world.join("c", world.tokens["c"])) is not None
+    world.net.nodes["c"].power_off()
+    world.net.clock.sleep(1800)
     return world
 
 
@@ -163,6 +177,11 @@ def sync_again(world: World) -> None:
     world.timers()
 
 
+def timers(world: World) -> None:
+    world.timers("a", "b")
+    world.timers("a", "b")
+
+
 def leave(world: World) -> None:
     world.leave("b")
 
@@ -230,6 +249,16 @@ def one_cluster_and_no_queue(world: World) -> None:
         assert etcdstore.load_queue(world.host(name)).entries == ()
 
 
+def nothing_is_left_of_the_claim(world: World) -> None:
+    host = world.host("a")
+    ledger, book = etcdstore.load_ledger(host), etcdstore.load_book(host)
+    assert [line.event for line in ledger.lines].count(Event.REVOKED) == 1
+    crl = etcdcrl.read_crl(etcdstore.load_crl(host) or b"", etcdstore.load_roots(host))
+    assert (crl.number, len(crl.revoked)) == (2, 1)
+    assert [one.over for one in book.formations] == [True]
+    assert etcdstore.load_queue(host).entries == ()
+
+
 def b_is_gone(world: World) -> None:
     assert store.load(world.host("b")) is None
     assert world.net.nodes["b"].wireguard.devices == {}
@@ -257,6 +286,9 @@ STORIES = {
     "birth, the holder": Story(a_third_invited, birth, birth_again, one_cluster, "a", 210),
     "relay, the inviter": Story(
         a_third_invited_by_b, birth, birth_again, one_cluster_and_no_queue, "b", 165
+    ),
+    "lapse, the holder": Story(
+        a_claim_that_lapsed, timers, timers, nothing_is_left_of_the_claim, "a", 40
     ),
     "birth, the other": Story(a_third_invited, birth, birth_again, one_cluster, "b", 165),
 }
