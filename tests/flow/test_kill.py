@@ -93,6 +93,15 @@ def three_without_etcd(scratch: Path) -> World:
     return world
 
 
+def three_that_can_now(scratch: Path) -> World:
+    """A mesh without an etcd root, whose members became able to run etcd."""
+    world = three_without_etcd(scratch)
+    for name in "abc":
+        world.make_capable(name)
+    world.timers()
+    return world
+
+
 def one_has_news(scratch: Path) -> World:
     """b was away while c joined and a's trust changed: its next sync has much to take and give."""
     world = World(scratch)
@@ -165,6 +174,18 @@ def birth(world: World) -> None:
 
 def birth_again(world: World) -> None:
     join_again("c", "ab")(world)
+    world.rest("a", "b", "c", rounds=12)
+
+
+def form(world: World) -> None:
+    tolerate(lambda: world.form("a"))
+    world.settle()
+    world.rest("a", "b", "c", rounds=4)
+
+
+def form_again(world: World) -> None:
+    world.form("a")
+    world.settle()
     world.rest("a", "b", "c", rounds=12)
 
 
@@ -291,6 +312,8 @@ STORIES = {
         a_claim_that_lapsed, timers, timers, nothing_is_left_of_the_claim, "a", 40
     ),
     "birth, the other": Story(a_third_invited, birth, birth_again, one_cluster, "b", 165),
+    "form, the holder": Story(three_that_can_now, form, form_again, one_cluster, "a", 300),
+    "form, a member": Story(three_that_can_now, form, form_again, one_cluster, "b", 260),
 }
 
 
