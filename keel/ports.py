@@ -333,6 +333,10 @@ class EtcdApi(Protocol):
         """Whether this etcd ever saw a leader, asked on the peer port: the client port is silent
         until the first one."""
 
+    def served(self, *, timeout_seconds: float = 20.0) -> tuple[bytes, bytes]:
+        """The leaf (DER) that a handshake shows on the client port and on the peer port; nothing
+        about it is checked."""
+
 
 EtcdAt = Callable[[IPv6Address], EtcdApi]
 """The gateway of the member with that overlay address; ::1 is this node's own."""

@@ -19,7 +19,6 @@ import functools
 import hashlib
 import re
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from ipaddress import IPv6Address
 from typing import NewType, TypeVar
@@ -228,12 +227,6 @@ def generation_of(root: x509.Certificate) -> int:
 def name_words(name: x509.Name) -> tuple[MeshId, int]:
     """Mesh and generation out of a root's name, where only the name is at hand (an issuer)."""
     return _root_words(name)
-
-
-def renewal_due(certificate: x509.Certificate, now: datetime) -> bool:
-    """Whether a third of its life or less is left (E4)."""
-    ends = certificate.not_valid_after_utc
-    return ends - now <= (ends - certificate.not_valid_before_utc) / 3
 
 
 def sign_with_root(root: Authority, message: bytes) -> bytes:

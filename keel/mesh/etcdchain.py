@@ -113,7 +113,7 @@ def check_credential(
     for purpose in purposes:
         verify_chain(chain, roots, now=now, purpose=purpose, address=address)
     profile_check(kind, chain[0], chain[1], address=address)
-    parents = [each for each in (*roots, *chain[2:]) if _issued(chain[1], each)]
+    parents = [each for each in (*roots, *chain[2:]) if issued(chain[1], each)]
     profile_check(Kind.INTERMEDIATE, chain[1], parents[0], address=address)
 
 
@@ -125,9 +125,9 @@ def _path(
     for position, certificate in enumerate(chain):
         path.append(certificate)
         for root in roots:
-            if _issued(certificate, root):
+            if issued(certificate, root):
                 return [*path, root]
-        if position + 1 < len(chain) and not _issued(certificate, chain[position + 1]):
+        if position + 1 < len(chain) and not issued(certificate, chain[position + 1]):
             said = certificate.issuer.rfc4514_string()
             raise _rejected("chain-link", f"{said}, not the next one's", "the next one's issue")
     raise _rejected(
@@ -135,7 +135,7 @@ def _path(
     )
 
 
-def _issued(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+def issued(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
     """By name, key identifier and signature (V2)."""
     authority = value_of(certificate, x509.AuthorityKeyIdentifier)
     subject = value_of(issuer, x509.SubjectKeyIdentifier)

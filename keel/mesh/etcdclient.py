@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -132,6 +133,32 @@ class GatewayClient:
         _, body = self._get_from_peer_port("/version", timeout_seconds)
         # the first leader writes the cluster's version into the log; it stays there
         return _text(_mapping(body), "etcdcluster") not in ("", NOT_DECIDED)
+
+    def served(self, *, timeout_seconds: float = 20.0) -> tuple[bytes, bytes]:
+        deadline = Deadline.after(self._clock, timeout_seconds)
+        return (
+            self._leaf_at(self._ports.client, self._files.client, deadline),
+            self._leaf_at(self._ports.peer, self._files.member, deadline),
+        )
+
+    def _leaf_at(self, port: int, credential: Path, deadline: Deadline) -> bytes:
+        """Not verified: what is shown may be what nobody should trust any more."""
+        context = self._context(credential)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        address = (self._address.compressed, port)
+        try:
+            timeout = self._left(deadline)
+            with (
+                socket.create_connection(address, timeout=timeout) as plain,
+                context.wrap_socket(plain) as secured,
+            ):
+                return secured.getpeercert(binary_form=True) or b""
+        except TimeoutError as error:
+            raise EtcdError(GrpcCode.DEADLINE, f"no handshake with {self._address}") from error
+        except OSError as error:
+            text = f"no handshake with {self._address}: {type(error).__name__}: {error}"
+            raise EtcdError(GrpcCode.UNAVAILABLE, text[:MAX_ERROR_WORDS]) from error
 
     def _post(self, path: str, wish: Json, timeout_seconds: float) -> Json:
         headers = {

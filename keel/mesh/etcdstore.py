@@ -120,6 +120,15 @@ def request_key(host: Host) -> tuple[int, Secret]:
     return number, make_key(host, host.paths.intermediate(number) / "key.pem")
 
 
+def begin_intermediate(host: Host) -> None:
+    """The key of the next intermediate, once the newest one was granted; already so is fine."""
+    number = newest(host, host.paths.etcd / "intermediate")
+    granted = load_intermediate(host)
+    if granted is not None and granted[0] == number:
+        number += 1
+    make_key(host, host.paths.intermediate(number) / "key.pem")
+
+
 def make_key(host: Host, path: Path) -> Secret:
     """The P-256 key in this file, made first when there is none."""
     host.files.make_dir(path.parent)
@@ -186,6 +195,23 @@ def save_leaves(host: Host, leaves: Leaves) -> None:
 def next_leaf_number(host: Host) -> int:
     """The number for the next pair; an interrupted one is used again."""
     return whole_leaves(host) + 1
+
+
+def prune(host: Host, kept: int) -> bool:
+    """Remove the leaves and the intermediates older than the newest `kept` whole ones; whether
+    there was any."""
+    leaves, granted = load_leaves(host), load_intermediate(host)
+    found = False
+    for kind, number in (
+        ("leaf", leaves.number if leaves else 0),
+        ("intermediate", granted[0] if granted else 0),
+    ):
+        place = host.paths.etcd / kind
+        for name in host.files.names(place):
+            if name.isdigit() and int(name) <= number - kept:
+                host.files.remove(place / name)
+                found = True
+    return found
 
 
 def newest(host: Host, directory: Path) -> int:

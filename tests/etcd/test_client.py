@@ -13,10 +13,12 @@ import pytest
 
 from keel.errors import EtcdError, Internal
 from keel.mesh import etcdclient
-from keel.mesh.etcdclient import GatewayClient, those_with_leader
+from keel.mesh.etcdcert import der
+from keel.mesh.etcdclient import GatewayClient, Ports, those_with_leader
+from keel.mesh.etcdpki import parse_credential
 from keel.mesh.etcdwords import Cause, GrpcCode, cause_of
 from keel.ports import EtcdMember, EtcdProbe, EtcdStatus
-from keel.types import LOCALHOST
+from keel.types import LOCALHOST, Secret
 from tests.etcd.gateway import Gateway, serve, write_files
 from tests.fakes import VirtualClock
 
@@ -360,3 +362,36 @@ def test_members_are_asked_at_once_and_silence_is_no_leader(gateway: Gateway) ->
 
     assert those_with_leader(at, [silent, led], timeout_seconds=5) == (led,)
     assert those_with_leader(at, [], timeout_seconds=5) == ()
+
+
+def test_the_leaf_that_is_shown_is_read_without_being_trusted(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    shown = pem_leaf(gateway.files.member)
+    stranger = write_files(tmp_path, generation=2)
+    client = GatewayClient(
+        LOCALHOST,
+        replace(gateway.files, trust=stranger.trust),
+        gateway.clock,
+        ports=Ports(client=gateway.port, peer=gateway.port),
+    )
+    assert client.served() == (shown, shown)
+
+
+def test_no_handshake_is_an_error_of_etcd(gateway: Gateway) -> None:
+    client = GatewayClient(
+        LOCALHOST, gateway.files, gateway.clock, ports=Ports(client=1, peer=gateway.port)
+    )
+    with pytest.raises(EtcdError) as caught:
+        client.served()
+    assert caught.value.grpc_code == GrpcCode.UNAVAILABLE
+
+
+def test_a_handshake_has_a_deadline(gateway: Gateway) -> None:
+    with pytest.raises(EtcdError) as caught:
+        gateway.client.served(timeout_seconds=0.0)
+    assert caught.value.grpc_code == GrpcCode.DEADLINE
+
+
+def pem_leaf(path: Path) -> bytes:
+    return der(parse_credential(Secret(path.read_bytes())).leaf)

@@ -34,6 +34,12 @@ class VirtualClock:
             event()
         self._elapsed = max(self._elapsed, target)
 
+    def leap(self, seconds: float) -> None:
+        """Time passes, and nothing that comes back every few seconds is played out: it goes on
+        afterwards from where it was."""
+        self._elapsed += seconds
+        self._events = [(due + seconds, number, event) for due, number, event in self._events]
+
     def after(self, seconds: float, event: Callable[[], None]) -> None:
         """Run `event` once that many seconds have passed."""
         heapq.heappush(self._events, (self._elapsed + seconds, next(self._order), event))

@@ -20,8 +20,10 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 
 from keel.errors import EtcdError
+from keel.mesh.etcdcert import der
+from keel.mesh.etcdpki import parse_credential
 from keel.ports import EtcdMember, EtcdProbe, EtcdStatus
-from keel.types import LOCALHOST
+from keel.types import LOCALHOST, Secret
 from tests.fakes.host import FakeNode
 from tests.fakes.net import FakeNet
 
@@ -115,6 +117,8 @@ class FakeEtcd:
         """How many of the next changes of a kind (`add_learner`, `promote`, `remove`, `put`) commit
         without their answer arriving."""
         self.log: list[str] = []
+        self.stuck: dict[str, bytes] = {}
+        """What the etcd of a node shows in a handshake (DER), whatever is laid for it."""
 
     def install(self, node: FakeNode) -> None:
         node.overlay_etcd_installed = True
@@ -393,6 +397,12 @@ class FakeGateway:
 
     def had_leader(self, *, timeout_seconds: float = 20.0) -> bool:
         return self._reached(timeout_seconds).had_leader
+
+    def served(self, *, timeout_seconds: float = 20.0) -> tuple[bytes, bytes]:
+        node = self._serving(timeout_seconds).node
+        laid = parse_credential(Secret((node.paths.laid / "member.pem").read_bytes()))
+        shown = self._world.stuck.get(node.name, der(laid.leaf))
+        return shown, shown
 
     @contextmanager
     def _change(self, kind: str, what: str, timeout_seconds: float) -> Iterator[Process]:

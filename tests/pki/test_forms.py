@@ -232,19 +232,6 @@ def test_names_carry_no_dot_and_fit() -> None:
     assert len(str(part.value)) <= 64
 
 
-@pytest.mark.parametrize(
-    ("left", "due"),
-    [
-        pytest.param(timedelta(days=10, minutes=21), False, id="more than a third"),
-        pytest.param(timedelta(days=10, minutes=20), True, id="a third"),
-        pytest.param(timedelta(seconds=-1), True, id="ended"),
-    ],
-)
-def test_a_certificate_is_due_with_a_third_of_its_life_left(left: timedelta, due: bool) -> None:
-    leaf = make.member().leaf
-    assert etcdcert.renewal_due(leaf, leaf.not_valid_after_utc - left) is due
-
-
 # -- signatures by a root
 
 MESSAGE = b"DSSEv1 28 application/vnd.keel.x+json 2 {}"

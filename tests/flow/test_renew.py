@@ -1,0 +1,253 @@
+"""Renewal on whole nodes: new keys, no restart, and what etcd really shows (E4, E14)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from keel.mesh import etcdcert, etcdpki, etcdstore, renewal
+from keel.mesh.duty import Duty, Result
+from keel.mesh.etcdcrl import Crl, read_crl
+from keel.types import Secret
+from tests.flow.world import World
+
+DAY = 86400.0
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    for name in "abc":
+        made.node(name)
+    made.create("a")
+    for name in "bc":
+        made.join(name, made.invite("a"))
+        made.settle()
+    made.rest(*"abc")
+    assert made.formed("abc")
+    return made
+
+
+def tend(world: World, name: str) -> dict[str, Duty]:
+    world.sync(name)
+    return {one.name: one for one in world.tend(name)}
+
+
+def days(world: World, count: float) -> None:
+    """Time passes, and nobody does anything."""
+    world.net.clock.leap(count * DAY)
+    world.net.clock.sleep(30)
+
+
+def until_due(world: World, name: str, certificate: x509.Certificate) -> None:
+    due = renewal.due_at(certificate, None, address=world.loaded(name).address)
+    assert due is not None
+    days(world, (due - world.host(name).clock.now()) / timedelta(days=1))
+
+
+def leaf(world: World, name: str) -> etcdstore.Leaves:
+    found = etcdstore.load_leaves(world.host(name))
+    assert found is not None
+    return found
+
+
+def number(world: World, name: str) -> int:
+    found = etcdstore.load_intermediate(world.host(name))
+    assert found is not None
+    return found[0]
+
+
+def failed(world: World, name: str) -> list[str]:
+    return [one.code for one in etcdstore.load_failures(world.host(name)).entries]
+
+
+def test_a_leaf_is_renewed_with_a_new_key_and_etcd_shows_it_without_a_restart(
+    world: World,
+) -> None:
+    before, running = leaf(world, "b"), world.etcd.processes["b"]
+    days(world, 19)
+    assert tend(world, "b")["renewal"].result is Result.NOTHING
+    days(world, 3)
+    found = tend(world, "b")
+    assert found["renewal"].result is Result.DONE
+    assert found["served"].result is Result.NOTHING
+    after = leaf(world, "b")
+    assert after.number == before.number + 1
+    assert after.member.key != before.member.key
+    assert after.client.key != before.client.key
+    assert world.etcd.processes["b"] is running
+    host = world.host("b")
+    assert host.etcd_at(world.loaded("b").address).served()[0] == etcdcert.der(after.member.leaf)
+    assert host.overlay.laid("member.pem") == etcdpki.encode_credential(after.member)
+
+
+def test_what_is_renewed_on_disk_but_not_served_is_a_failure_until_it_is(world: World) -> None:
+    world.etcd.stuck["b"] = etcdcert.der(leaf(world, "b").member.leaf)
+    days(world, 22)
+    assert tend(world, "b")["served"].result is Result.FAILED
+    assert failed(world, "b") == ["renewal-not-served"]
+    world.etcd.stuck.clear()
+    assert tend(world, "b")["served"].result is Result.NOTHING
+    assert failed(world, "b") == []
+
+
+def test_old_keys_go_once_the_new_ones_were_seen(world: World) -> None:
+    host = world.host("b")
+    for _ in range(3):
+        days(world, 22)
+        tend(world, "b")
+    names = host.files.names(host.paths.etcd / "leaf")
+    newest = leaf(world, "b").number
+    assert names == (str(newest - 1), str(newest))
+
+
+def test_a_cluster_that_is_off_says_nothing_of_what_it_shows(world: World) -> None:
+    world.host("b").units.stop("etcd.service")
+    world.net.nodes["b"].units.on_start["etcd.service"] = lambda: None
+    assert "no handshake" in tend(world, "b")["served"].text
+
+
+def test_an_intermediate_is_renewed_by_the_holder_under_a_new_key(world: World) -> None:
+    before = etcdstore.load_intermediate(world.host("b"))
+    days(world, 270)
+    found = tend(world, "b")
+    assert found["renewal"].result is Result.DONE
+    after = etcdstore.load_intermediate(world.host("b"))
+    assert before is not None
+    assert after is not None
+    assert after[0] == before[0] + 1
+    assert after[1].key != before[1].key
+    assert leaf(world, "b").member.chain[0] == after[1].certificate
+    assert found["served"].result is Result.NOTHING
+
+
+def test_the_holder_renews_its_own(world: World) -> None:
+    days(world, 270)
+    assert tend(world, "a")["renewal"].result is Result.DONE
+    assert number(world, "a") == 2
+
+
+def test_a_holder_that_is_away_is_waited_for_a_day_and_told_after_it(world: World) -> None:
+    world.net.cut("a", "b")
+    held = etcdstore.load_intermediate(world.host("b"))
+    assert held is not None
+    until_due(world, "b", held[1].certificate)
+    found = tend(world, "b")["renewal"]
+    assert found.waiting[0].waiting_for == "a"
+    assert failed(world, "b") == []
+    days(world, 1.6)
+    assert tend(world, "b")["renewal"].result is Result.FAILED
+    assert failed(world, "b") == ["renewal-late"]
+    world.net.heal()
+    assert tend(world, "b")["renewal"].result is Result.DONE
+    assert failed(world, "b") == []
+
+
+def test_leaves_are_renewed_while_the_holder_is_away(world: World) -> None:
+    world.net.cut("a", "b")
+    days(world, 270)
+    tend(world, "b")
+    left = leaf(world, "b").member.leaf.not_valid_after_utc - world.host("b").clock.now()
+    assert left > timedelta(days=29)
+
+
+def test_a_key_that_waits_for_its_grant_is_asked_for_again(world: World) -> None:
+    world.net.cut("a", "b")
+    days(world, 270)
+    tend(world, "b")
+    host = world.host("b")
+    waiting = (host.paths.intermediate(2) / "key.pem").read_bytes()
+    world.net.heal()
+    tend(world, "b")
+    found = etcdstore.load_intermediate(host)
+    assert found is not None
+    assert found[1].key == Secret(waiting)
+
+
+def test_nothing_is_renewed_by_a_clock_that_differs(world: World) -> None:
+    before = leaf(world, "b").number
+    until_due(world, "b", leaf(world, "b").member.leaf)
+    world.net.nodes["b"].clock.wrong_by = timedelta(minutes=10)
+    found = tend(world, "b")["renewal"]
+    assert (found.result, found.waiting[0].waiting_for) == (Result.WAITING, "the clock")
+    assert leaf(world, "b").number == before
+
+
+def test_no_certificate_outlives_its_issuer(world: World) -> None:
+    """The holder never comes back: at the end the leaf ends with its intermediate, and is not
+    renewed over and over for that."""
+    world.net.cut("a", "b")
+    for _ in range(26):
+        days(world, 14)
+        tend(world, "b")
+    found = etcdstore.load_intermediate(world.host("b"))
+    assert found is not None
+    ends = found[1].certificate.not_valid_after_utc
+    assert leaf(world, "b").member.leaf.not_valid_after_utc == ends
+    before = leaf(world, "b").number
+    tend(world, "b")
+    assert leaf(world, "b").number == before
+
+
+def test_members_that_were_granted_together_do_not_renew_together(world: World) -> None:
+    due = {
+        renewal.due_at(
+            leaf(world, name).member.leaf,
+            leaf(world, name).member.chain[0],
+            address=world.loaded(name).address,
+        )
+        for name in "abc"
+    }
+    assert len(due) == 3
+    assert None not in due
+
+
+def test_the_old_intermediate_is_revoked_once_the_new_one_was_seen_in_use(world: World) -> None:
+    old = etcdstore.load_intermediate(world.host("b"))
+    assert old is not None
+    days(world, 270)
+    world.etcd.stuck["b"] = etcdcert.der(leaf(world, "b").member.leaf)
+    tend(world, "b")
+    found = tend(world, "a")["superseded"]
+    assert [one.waiting_for for one in found.waiting] == ["b"]
+    assert not crl(world, "a").revokes(old[1].certificate)
+    world.etcd.stuck.clear()
+    assert tend(world, "a")["superseded"].result is Result.DONE
+    assert crl(world, "a").revokes(old[1].certificate)
+    new = etcdstore.load_intermediate(world.host("b"))
+    assert new is not None
+    assert not crl(world, "a").revokes(new[1].certificate)
+    assert tend(world, "a")["superseded"].result is Result.NOTHING
+
+
+def test_a_new_intermediate_of_a_member_that_is_silent_is_not_seen_in_use(world: World) -> None:
+    days(world, 270)
+    tend(world, "b")
+    world.etcd.processes.pop("b")
+    assert tend(world, "a")["superseded"].result is Result.WAITING
+    world.net.cut("a", "b")
+    assert tend(world, "a")["superseded"].result is Result.WAITING
+
+
+def test_the_holders_own_old_intermediate_is_revoked_as_well(world: World) -> None:
+    old = etcdstore.load_intermediate(world.host("a"))
+    assert old is not None
+    days(world, 270)
+    tend(world, "a")
+    tend(world, "a")
+    assert crl(world, "a").revokes(old[1].certificate)
+
+
+def test_a_holder_of_a_wrong_clock_revokes_nothing(world: World) -> None:
+    days(world, 270)
+    tend(world, "b")
+    world.net.nodes["a"].clock.wrong_by = timedelta(minutes=10)
+    assert tend(world, "a")["superseded"].waiting[0].waiting_for == "the clock"
+
+
+def crl(world: World, name: str) -> Crl:
+    host = world.host(name)
+    return read_crl(etcdstore.load_crl(host) or b"", etcdstore.load_roots(host))
