@@ -116,6 +116,10 @@ class FakeEtcd:
         self.lost_answers: dict[str, int] = {}
         """How many of the next changes of a kind (`add_learner`, `promote`, `remove`, `put`) commit
         without their answer arriving."""
+        self.lost_requests: dict[str, int] = {}
+        """How many of the next changes of a kind never reach etcd; the caller hears the same."""
+        self.catch_up_seconds = CATCH_UP_SECONDS
+        """How long a new member takes until it has the data."""
         self.log: list[str] = []
         self.stuck: dict[str, bytes] = {}
         """What the etcd of a node shows in a handshake (DER), whatever is laid for it."""
@@ -292,7 +296,7 @@ class FakeEtcd:
             process.keep()
         member.name = process.name
         member.client_urls = (f"https://[{process.address.compressed}]:2379",)
-        if self.net.clock.monotonic() - process.started_at >= CATCH_UP_SECONDS:
+        if self.net.clock.monotonic() - process.started_at >= self.catch_up_seconds:
             member.caught_up = True
 
     def _drop_out(self, process: Process) -> None:
@@ -409,12 +413,16 @@ class FakeGateway:
         """Two effects, as with the channel: asked, and answered."""
         self._caller.effects.happen(f"etcd {kind} {what}")
         process = self._led(timeout_seconds)
+        self._lose(self._world.lost_requests, kind, timeout_seconds)
         yield process
         process.cluster.index += 1
         self._world.settle()
         self._caller.effects.happen(f"etcd answer {kind} {what}")
-        if self._world.lost_answers.get(kind, 0) > 0:
-            self._world.lost_answers[kind] -= 1
+        self._lose(self._world.lost_answers, kind, timeout_seconds)
+
+    def _lose(self, lost: dict[str, int], kind: str, timeout_seconds: float) -> None:
+        if lost.get(kind, 0) > 0:
+            lost[kind] -= 1
             self._fail(DEADLINE_EXCEEDED, "context deadline exceeded", timeout_seconds)
 
     def _reached(self, timeout_seconds: float) -> Process:
