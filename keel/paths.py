@@ -83,6 +83,11 @@ class Paths:
         return self.mesh / "window.json"
 
     @cached_property
+    def settings(self) -> Path:
+        """The network settings in force: the spec's, once they were applied."""
+        return self.mesh / "network.json"
+
+    @cached_property
     def left(self) -> Path:
         """Where `keel mesh leave` moves a former mesh's keys and state; never deleted by keel."""
         return self.root / "var/lib/keel/left"
@@ -244,6 +249,11 @@ class Paths:
     def clocks(self) -> Path:
         """What the members' clocks said at the last sync (keel.mesh.clocks)."""
         return self.run / "clocks.json"
+
+    @cached_property
+    def behind(self) -> Path:
+        """There while this node was away and has not heard the others' records since."""
+        return self.run / "behind"
 
     @cached_property
     def boot_id(self) -> Path:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from ipaddress import IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from pathlib import Path
 from typing import Protocol
 
@@ -219,6 +219,16 @@ class Units(Protocol):
     def reload_configuration(self) -> None:
         """daemon-reload."""
 
+    def schedule(self, unit: str, *, seconds: float) -> None:
+        """Start this service once after so many seconds, to the second; forgotten by a reboot.
+        ProcFailed when it is scheduled already."""
+
+    def unschedule(self, unit: str) -> None:
+        """The reverse; fine when it is not scheduled."""
+
+    def scheduled(self, unit: str) -> bool:
+        """Whether its time is still to come."""
+
 
 class Machine(Protocol):
     """Facts and knobs of this machine that are neither files nor units."""
@@ -229,6 +239,9 @@ class Machine(Protocol):
         """This node's own global underlay addresses with that port, overlays left out."""
 
     def is_root(self) -> bool: ...
+
+    def ssh_sessions(self) -> tuple[IPv4Address | IPv6Address, ...]:
+        """The far ends of sshd's established connections."""
 
     def bound_tcp(self) -> str:
         """Bound TCP's silence after a cut (design section 5); the setting that holds now."""

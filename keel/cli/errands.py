@@ -84,6 +84,15 @@ class WarmUnits:
     def reload_configuration(self) -> None:
         self._units.reload_configuration()
 
+    def schedule(self, unit: str, *, seconds: float) -> None:
+        self._units.schedule(unit, seconds=seconds)
+
+    def unschedule(self, unit: str) -> None:
+        self._units.unschedule(unit)
+
+    def scheduled(self, unit: str) -> bool:
+        return self._units.scheduled(unit)
+
 
 def warmed(host: Host) -> Host:
     """The same host, where the passes that are kicked run in this process."""

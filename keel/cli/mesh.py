@@ -130,13 +130,11 @@ class Sync:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Up:
     def run(self, host: Host) -> Report:
-        from keel.mesh import store, up
+        from keel.mesh import network, store
         from keel.spec import apply
 
-        spec = apply.load(host)
-        with store.locked(host, "the mesh"):
-            node = store.require(host)
-            up.bring_up(host, spec, node, store.load_invites(host))
+        network.raise_all(host, apply.wanted(host))
+        node = store.require(host)
         return Report(text=f"mesh/{node.mesh} up", document={"schema": "keel.up/1", **_node(node)})
 
 

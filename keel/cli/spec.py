@@ -18,7 +18,7 @@ class Show:
     def run(self, host: Host) -> Report:
         from keel.spec import apply, parse
 
-        spec = apply.load(host)
+        spec = apply.wanted(host)
         return Report(
             text=parse.render_spec(spec),
             document={"schema": "keel.spec/1", "spec": parse.as_document(spec)},
@@ -33,7 +33,7 @@ class Check:
         from keel.spec import apply
 
         path = self.file or host.paths.spec
-        apply.load(host, path, needed=True)
+        apply.wanted(host, path, needed=True)
         return Report(text=f"{path} is valid", document={"schema": "keel.check/1", "valid": True})
 
 
@@ -42,11 +42,14 @@ class Apply:
     dry_run: bool
 
     def run(self, host: Host) -> Report:
+        from keel.cli.remove import waiting
         from keel.spec import apply
 
         if self.dry_run:
             return render.plan_report(apply.plan(host))
         done = apply.apply(host)
+        if done.value.waiting is not None:
+            return waiting(done.value.waiting)
         notes = [f"keel: waits for {w.waiting_for}: {w.why}" for w in done.value.left.waiting]
         if done.value.restart_due:
             notes += [

@@ -5,6 +5,8 @@ from __future__ import annotations
 from keel.cli.etcd import ETCD
 from keel.cli.invite import INVITE
 from keel.cli.mesh import CREATE, JOIN, LEAVE, SYNC, UP
+from keel.cli.network import NETWORK
+from keel.cli.remove import REMOVE
 from keel.cli.spec import DIFF, SPEC
 from keel.cli.status import STATUS
 from keel.cli.trust import TRUST
@@ -14,7 +16,7 @@ MESH = Group(
     name="mesh",
     summary="this node's mesh: create, join, look, leave",
     description="A mesh of servers over WireGuard with one signed roster, and the registry on it.",
-    children=(CREATE, INVITE, JOIN, LEAVE, STATUS, SYNC, UP, TRUST, ETCD),
+    children=(CREATE, INVITE, JOIN, LEAVE, REMOVE, STATUS, SYNC, UP, TRUST, ETCD),
 )
 
 TREE = Group(
@@ -22,5 +24,5 @@ TREE = Group(
     summary="a private mesh of Debian servers with an etcd registry",
     description="keel runs a private mesh of Debian servers over WireGuard and, from the third "
     "capable server on, a highly available etcd registry over it.",
-    children=(MESH, SPEC, DIFF),
+    children=(MESH, NETWORK, SPEC, DIFF),
 )

@@ -61,7 +61,7 @@ TRUST = Group(
             name="list",
             summary="show every member and whether it is a trust root of this node",
             description="Shows every other member: operator for a root that was added here, joined "
-            "for the inviter, none otherwise.",
+            "for the inviter, blocked for one that this node alone has done with, none otherwise.",
             example="keel mesh trust list",
             add_arguments=no_arguments,
             options=lambda _: List(),
@@ -71,7 +71,7 @@ TRUST = Group(
             name="add",
             summary="make a member a trust root of this node",
             description="Makes a member a trust root of this node, by its operator's word, and "
-            "says so in this node's own record.",
+            "says so in this node's own record. A block of it on this node is lifted.",
             example="keel mesh trust add --root web-2",
             add_arguments=_arguments,
             options=lambda found: Change(member=found.root, add=True),

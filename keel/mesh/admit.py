@@ -23,6 +23,7 @@ from keel.mesh import (
     invite,
     joinmsg,
     members,
+    netwindow,
     redeem,
     refusal,
     roster,
@@ -79,6 +80,7 @@ def make_invite(host: Host, spec: Spec, words: EtcdWords, *, life: timedelta) ->
             f"set network.wireguard.endpoints in {host.paths.spec}",
         )
     with store.locked(host, "the mesh"):
+        netwindow.refuse_open(host)
         node = store.require(host)
         invites = store.load_invites(host)
         state = invite.new_invite(
@@ -133,6 +135,7 @@ def cancel(host: Host, spec: Spec, wanted: InviteId) -> Done[InviteState]:
     """The invite, cancelled; a claimant is removed besides, unless it is a member already, who
     claimed it only to be admitted once more."""
     with store.locked(host, "the mesh"):
+        netwindow.refuse_open(host)
         node = store.require(host)
         state = next((i for i in store.load_invites(host) if i.invite == wanted), None)
         if state is None:

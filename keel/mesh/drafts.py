@@ -180,8 +180,8 @@ def make_removal(
             "removal-needs-votes",
             f"{name} is removed for all only by itself, its admitter, a member that it and you"
             " made each other's trust roots, or by votes of more than half",
-            "`keel mesh leave` on that node itself, or cancel its invite where it was made:"
-            " `keel mesh invite --cancel ID`",
+            "`keel mesh leave` on that node itself, or `keel mesh remove --vote` on more than half"
+            " of the members",
         )
     mutual = right is Right.MUTUAL_ROOTS
     body = Removal(

@@ -15,6 +15,8 @@ from keel.types import RecordHash, parse_hex
 
 HELLO = "hello"
 ROSTER = "roster"
+HELLO_PATH = "/v1/hello"
+ROSTER_PATH = "/v1/roster"
 
 BATCH_BYTES = 120 << 10
 """Records in one message; base64 twice and the envelope around them stay below 256 KiB."""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from keel import codec
 from keel.errors import BadSignature, BadValue, KeelError, PeerError, Refused, StateCorrupt
-from keel.mesh import create, exchange, joinmsg, roster, selfrecord, store, talk, up
+from keel.mesh import create, exchange, joinmsg, netwindow, roster, selfrecord, store, talk, up
 from keel.mesh.exchange import Hello, HelloAnswer
 from keel.mesh.identity import prefix_of
 from keel.mesh.joinmsg import Admitted, EtcdPart, JoinRequest
@@ -32,7 +32,6 @@ from keel.spec.model import Spec
 from keel.types import InviteId, MeshId, Nonce, SigningKey
 
 JOIN_PATH = "/v1/join"
-HELLO_PATH = "/v1/hello"
 FIRST_CONTACT_SECONDS = 60.0
 """Twelve handshakes of WireGuard's, five seconds each: enough on any link that works at all."""
 TRY_SECONDS = 15.0
@@ -75,6 +74,8 @@ def join(
     with store.locked(host, "the mesh"):
         before = store.load(host)
         _refuse_other_mesh(host, before, token, discard=discard)
+        if before is not None:
+            netwindow.refuse_open(host)
     admitted = None
     if before is not None:
         _raise(host, spec, before)
@@ -375,7 +376,7 @@ def _say_hello(host: Host, node: Node, member: Member, deadline: Deadline) -> No
                 exchange.HELLO,
                 body,
                 HelloAnswer,
-                path=HELLO_PATH,
+                path=exchange.HELLO_PATH,
                 timeout_seconds=min(TRY_SECONDS, max(1.0, deadline.remaining(host.clock))),
             )
         except PeerError as error:

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from keel.errors import KeelError, Refused
-from keel.mesh import drafts, exchange, store, talk, up, wire
-from keel.mesh.exchange import RosterAnswer, RosterAsk
+from keel.errors import Refused
+from keel.mesh import drafts, netwindow, spread, store, talk, up, wire
 from keel.mesh.members import Member
-from keel.mesh.roster import digest
 from keel.mesh.store import Node
-from keel.mesh.sync import ROSTER_PATH
 from keel.outcome import Done
 from keel.ports import Host
 from keel.spec.model import Spec
@@ -35,11 +32,12 @@ def leave(host: Host, spec: Spec) -> Done[Left]:
     """This node in no mesh any more, its keys and state below /var/lib/keel/left."""
     with store.locked(host, "the mesh"):
         node = store.require(host)
+        netwindow.refuse_open(host)
         _refuse_voter(host)
         others = talk.others(node)
         _refuse_holder(host, others)
         node, removal = _sign_removal(host, node)
-    told, not_told = _tell(host, node, others, removal)
+    told, not_told = spread.tell(host, node, others, (removal,), timeout_seconds=TELL_SECONDS)
     with store.locked(host, "the mesh"):
         up.stop_units(host)
         host.wireguard.drop_interface(spec.network.wireguard.interface)
@@ -83,27 +81,6 @@ def _sign_removal(host: Host, node: Node) -> tuple[Node, bytes]:
     raw = wire.encode(removal)
     node, _ = store.merge_into(host, node, (raw,))
     return node, raw
-
-
-def _tell(
-    host: Host, node: Node, others: tuple[Member, ...], removal: bytes
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Best effort: whoever hears it tells the rest."""
-    if others:
-        names = ", ".join(member.display for member in others)
-        host.console.waiting(f"telling {names}")
-    ask = RosterAsk(digest=digest(node.roster), records=(removal,))
-    answers = talk.ask_all(
-        host,
-        node,
-        dict.fromkeys(others, ask),
-        exchange.ROSTER,
-        RosterAnswer,
-        path=ROSTER_PATH,
-        timeout_seconds=TELL_SECONDS,
-    )
-    told = tuple(m.display for m, answer in answers.items() if not isinstance(answer, KeelError))
-    return told, tuple(m.display for m in others if m.display not in told)
 
 
 def _move_aside(host: Host, node: Node) -> None:

@@ -1,12 +1,34 @@
-"""The network window on this node: armed before it is applied, confirmed or undone (M10).
+"""The network window on this node: armed, applied, confirmed or undone (M10).
 
-Owns the order of effects around window.json; what may confirm it is keel.mesh.window's to say.
+Owns the order of effects around window.json; what may confirm a change is keel.mesh.window's to
+say, what follows from a confirmed one its flow's (keel.mesh.network joins them).
+
+(D1) The timer stands before the record, the record before the effect: whenever this process dies,
+     the change is undone after 120 s. A reboot forgets the timer; a record that is armed without
+     one is undone by the next `keel mesh up`, which raises no peer before, or by the next sync.
+(D2) A record that cannot be read is undone like an armed one: what it said does not hold.
+(D3) Nothing is asked of others under the lock: members are pinged first, and again after.
 """
 
 from __future__ import annotations
 
-from keel.mesh import store, window
-from keel.ports import Host
+from collections.abc import Callable, Sequence
+
+from keel.errors import Refused, StateCorrupt
+from keel.mesh import netsettings, selfrecord, spread, store, talk, up, window
+from keel.mesh.members import Member
+from keel.mesh.store import Node
+from keel.mesh.window import Change, Resetting, Stage, Window
+from keel.outcome import Incomplete
+from keel.ports import Deadline, Host
+from keel.spec.diff import settings_of
+from keel.spec.model import Spec
+from keel.types import Nonce
+
+UNDO_UNIT = "keel-window.service"
+POLL_SECONDS = 1.0
+LAST_PING_SECONDS = window.WINDOW_SECONDS - talk.PING_SECONDS
+"""A ping that began later might be answered after the timer has undone the change."""
 
 
 def is_open(host: Host) -> bool:
@@ -20,3 +42,169 @@ def refuse_open(host: Host) -> None:
     found = store.load_window(host)
     if found is not None:
         raise window.open_error(found)
+
+
+def open_window(host: Host, spec: Spec, change: Callable[[Node], Change]) -> Window:
+    """Arm and apply a change (W1). `change` is asked twice, before the ping and under the lock; it
+    raises Refused when the node forbids it. Refused (window-open) while another waits."""
+    with store.locked(host, "the mesh"):
+        refuse_open(host)
+        node = store.require(host)
+        change(node)
+    others = talk.others(node)
+    host.console.waiting(f"asking {_names(others)} for an answer before the change")
+    witnesses = [member.key for member in spread.answered(spread.ping(host, node, others))]
+    with store.locked(host, "the mesh"):
+        refuse_open(host)
+        node = store.require(host)
+        found = window.arm(
+            change(node),
+            id=Nonce(host.chance.bytes(16).hex()),
+            now=host.clock.now(),
+            witnesses=witnesses,
+            sessions=host.machine.ssh_sessions(),
+            prefix=node.prefix,
+        )
+        if found.resetting is not None:
+            netsettings.save(host, found.resetting.before)
+        host.units.unschedule(UNDO_UNIT)
+        host.units.schedule(UNDO_UNIT, seconds=window.WINDOW_SECONDS)
+        store.save_window(host, found)
+        put_right(host, spec)
+    return found
+
+
+def await_members(host: Host, spec: Spec, found: Window) -> Window:
+    """The window once the members, or the operator meanwhile, confirmed it; Refused
+    (window-unconfirmed) when nobody did, and all is as before."""
+    deadline = Deadline.after(host.clock, LAST_PING_SECONDS)
+    silent: list[Member] = []
+    while not deadline.passed(host.clock):
+        node = store.require(host)
+        asked = [member for member in node.view.members if member.key in found.witnesses]
+        answers = spread.answered(spread.ping(host, node, asked, with_self=True))
+        enough = window.suffices(found, [member.key for member in answers])
+        if enough or _now(host, found).stage is not Stage.ARMED:
+            return confirm(host, found)
+        silent = [member for member in asked if member not in answers]
+        host.console.waiting(
+            f"waiting for {_names(silent)} to answer: {len(answers)} of {len(asked)} did,"
+            f" {deadline.remaining(host.clock):.0f} s left"
+        )
+        host.clock.sleep(POLL_SECONDS)
+    undo(host, spec)
+    raise Refused(
+        "window-unconfirmed",
+        f"{window.describe(found)} was undone: {_names(silent)} did not answer after it",
+        "see in `keel mesh status` that all is as before, and why they did not answer",
+    )
+
+
+def confirm(host: Host, expected: Window | None = None) -> Window:
+    """The window that stands (only the `expected` one), confirmed on disk. Refused (window-none,
+    window-undone)."""
+    with store.locked(host, "the mesh"):
+        found = _now(host, expected)
+        confirmed = window.confirm(found)
+        if confirmed != found:
+            store.save_window(host, confirmed)
+        host.units.unschedule(UNDO_UNIT)
+    return confirmed
+
+
+def undo(host: Host, spec: Spec) -> str | None:
+    """All as before the change; what it was, None when nothing waits. Refused
+    (window-confirmed)."""
+    with store.locked(host, "the mesh"):
+        return _undo(host, spec)
+
+
+def undo_abandoned(host: Host, spec: Spec) -> str | None:
+    """As `undo`, but only of a window whose timer is gone, or that was being undone (D1, D2)."""
+    with store.locked(host, "the mesh"):
+        return _undo(host, spec) if _is_abandoned(host) else None
+
+
+def waits_for_operator(found: Window) -> Incomplete[Window]:
+    """What a command says of a window that only the operator may confirm."""
+    return Incomplete(
+        value=found,
+        missing=(f"{window.describe(found)} waits for your word: {found.why}",),
+        remedy=f"`keel network confirm` within {window.WINDOW_SECONDS:.0f} s, or it is undone;"
+        " open a new session first to see that you can still get in",
+    )
+
+
+def put_right(host: Host, spec: Spec) -> Node:
+    """The machine as state and window say, and the self record with it; idempotent. Hold the
+    lock."""
+    node = store.require(host)
+    up.bring_up(host, spec, node, store.load_invites(host))
+    return selfrecord.refresh(host, netsettings.in_force(host, spec), node)
+
+
+def reset(host: Host, spec: Spec) -> Window:
+    """Open a window for the settings that the spec wants."""
+
+    def change(node: Node) -> Resetting:
+        del node
+        return Resetting(
+            before=settings_of(netsettings.in_force(host, spec)), after=settings_of(spec)
+        )
+
+    return open_window(host, spec, change)
+
+
+def carry_out_reset(host: Host, spec: Spec, found: Window) -> tuple[str, ...]:
+    """What follows from a confirmed change of settings: it is what holds from here on."""
+    if found.resetting is None:
+        return ()
+    with store.locked(host, "the mesh"):
+        put_right(host, spec)
+        netsettings.save(host, found.resetting.after)
+        store.end_window(host)
+    names = window.differences(found.resetting.before, found.resetting.after)
+    return tuple(f"network/{name} changed" for name in names)
+
+
+def _now(host: Host, expected: Window | None) -> Window:
+    found = store.load_window(host)
+    if found is None or (expected is not None and found.id != expected.id):
+        raise Refused(
+            "window-none",
+            "no change to the network waits: it was undone, or confirmed already",
+            "`keel mesh status` shows what holds now",
+        )
+    return found
+
+
+def _undo(host: Host, spec: Spec) -> str | None:
+    try:
+        found = store.load_window(host)
+    except StateCorrupt:
+        store.end_window(host)
+        put_right(host, spec)
+        return "a change whose record cannot be read"
+    if found is None:
+        return None
+    undoing = window.undo(found)
+    if undoing != found:
+        store.save_window(host, undoing)
+    put_right(host, spec)
+    store.end_window(host)
+    host.units.unschedule(UNDO_UNIT)
+    return window.describe(found)
+
+
+def _is_abandoned(host: Host) -> bool:
+    try:
+        found = store.load_window(host)
+    except StateCorrupt:
+        return True
+    if found is None or found.stage is Stage.CONFIRMED:
+        return False
+    return found.stage is Stage.UNDOING or not host.units.scheduled(UNDO_UNIT)
+
+
+def _names(members: Sequence[Member]) -> str:
+    return ", ".join(member.display for member in members) or "nobody"

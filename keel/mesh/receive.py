@@ -12,7 +12,7 @@ from ipaddress import IPv6Address
 from typing import Any
 
 from keel.errors import KeelError, Refused
-from keel.mesh import admit, envelope, exchange, roster, store, up
+from keel.mesh import admit, behind, envelope, exchange, roster, store, up
 from keel.mesh.admit import Confirming, GiveEtcdPart
 from keel.mesh.envelope import Accepted, ChannelView, Serves, Turned
 from keel.mesh.exchange import Hello, HelloAnswer, RosterAnswer, RosterAsk
@@ -24,8 +24,6 @@ from keel.ports import Host
 from keel.spec.model import Spec
 from keel.types import SigningKey
 
-HELLO_PATH = "/v1/hello"
-ROSTER_PATH = "/v1/roster"
 JOIN_PATH = "/v1/join"
 ETCD_PATH = "/v1/etcd"
 
@@ -53,6 +51,8 @@ class Kind:
     act: Act | None = None
     """None: hello, which a claimant may say as well, has a way of its own."""
     fresh: bool = True
+    obeys: bool = True
+    """Whether the sender's standing matters; records prove themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +106,8 @@ def _act(
         member = node.view.by_key(sender)
         if member is None:
             raise Refused("member-removed", "the sender is no member any more", "join again")
+        if kind.obeys:
+            behind.refuse(host, member.display)
         return kind.act(Asked(host=host, spec=spec, node=node, member=member, body=accepted.body))
     except KeelError as error:
         return refusal_of(error)
@@ -117,7 +119,7 @@ def _hello(host: Host, spec: Spec, doors: Doors, sender: SigningKey, body: Hello
         doors.joined(host, sender)
         host.units.start(up.SYNC_UNIT, block=False)
     elif body.record is not None:
-        _take_records(host, spec, (body.record,))
+        _take_records(host, spec, (body.record,), sender)
     held = store.require(host).roster
     return HelloAnswer(digest=roster.digest(held), etcd=doors.own_role(host))
 
@@ -126,33 +128,34 @@ def _roster(asked: Asked) -> RosterAnswer:
     ask: RosterAsk = asked.body
     held = asked.node.roster
     if ask.records:
-        held = _take_records(asked.host, asked.spec, ask.records).roster
+        held = _take_records(asked.host, asked.spec, ask.records, asked.member.key).roster
     return exchange.reply_to(held, ask)
 
 
-def _take_records(host: Host, spec: Spec, records: tuple[bytes, ...]) -> Node:
+def _take_records(host: Host, spec: Spec, records: tuple[bytes, ...], sender: SigningKey) -> Node:
     """Merge what somebody sent; the peers follow when it changed anything."""
     with store.locked(host, "the mesh"):
         before = store.require(host)
         node, merged = store.merge_into(host, before, records)
-        if merged.added and not _someone_left(before, node):
+        if merged.added and not _left(sender, before, node):
             up.follow(host, spec, before, node)
         elif merged.added:
-            # The one who left may be the one who tells it and waits for this answer: its peer
-            # goes a moment later, in the sync.
+            # It tells its own removal and waits for this answer: its peer goes a moment later, in
+            # the sync.
             host.units.start(up.SYNC_UNIT, block=False)
     return node
 
 
-def _someone_left(before: Node, after: Node) -> bool:
-    live = {member.key for member in after.view.members}
-    return any(member.key not in live for member in before.view.members)
+def _left(sender: SigningKey, before: Node, after: Node) -> bool:
+    return before.view.by_key(sender) is not None and after.view.by_key(sender) is None
 
 
 def _kinds(doors: Doors) -> Mapping[str, Mapping[str, Kind]]:
     return {
-        HELLO_PATH: {exchange.HELLO: Kind(body=Hello)},
-        ROSTER_PATH: {exchange.ROSTER: Kind(body=RosterAsk, act=_roster, fresh=False)},
+        exchange.HELLO_PATH: {exchange.HELLO: Kind(body=Hello)},
+        exchange.ROSTER_PATH: {
+            exchange.ROSTER: Kind(body=RosterAsk, act=_roster, fresh=False, obeys=False)
+        },
         ETCD_PATH: doors.etcd,
     }
 

@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from keel import codec
-from keel.mesh import etcdlook, roster
+from keel.mesh import etcdlook, removal, roster, window
 from keel.mesh.etcdids import address_of_url, id_text
 from keel.mesh.etcdlook import EtcdSeen, Phase, Role
 from keel.mesh.liveness import SUSPECT_SECONDS, Liveness
 from keel.mesh.status import MemberSeen, MeshSeen
 from keel.mesh.warnings import Warning, warn
+from keel.mesh.window import Stage, Window
 from keel.ports import EtcdMember
 from keel.spec.model import Spec
 from keel.types import Capability
@@ -51,7 +52,7 @@ def document(
             "tcp_bound": seen.tcp_bound,
         },
         "members": _by_name(_member(one, now) for one in seen.members),
-        "window": None,
+        "window": _window(seen.open_window),
         "etcd": _etcd(seen, etcd, able),
         "rotation": None,
         "warnings": [
@@ -96,6 +97,29 @@ def _member(one: MemberSeen, now: datetime) -> Document:
         "clock_offset_seconds": None if offset is None else round(offset.total_seconds(), 3),
         "capable": one.member.capability is Capability.ETCD,
     }
+
+
+def _window(found: Window | None) -> Document | None:
+    if found is None:
+        return None
+    return {
+        "change": "settings" if found.removing is None else "removal",
+        "member": None if found.removing is None else found.removing.name,
+        "stage": found.stage.value,
+        "opened": codec.format_time(found.opened),
+        "undone_at": codec.format_time(found.ends),
+        "confirmed_by": found.confirmer.value,
+        "why": found.why or None,
+    }
+
+
+def _window_warning(found: Window) -> Warning:
+    said = window.describe(found)
+    if found.stage is not Stage.ARMED:
+        return warn("window-open", detail=f"{said} is {found.stage.value}, and goes on")
+    who = f"only your word confirms it: {found.why}" if found.why else "most members have to answer"
+    ends = codec.format_time(found.ends.replace(microsecond=0))
+    return warn("window-open", detail=f"{said} is undone at {ends}; {who}")
 
 
 def _etcd(seen: MeshSeen, etcd: EtcdSeen, able: Capability) -> Document:
@@ -172,14 +196,19 @@ def _mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
             found.append(
                 warn("clock-off", subject=name, detail=f"{abs(offset).total_seconds():.0f} s")
             )
+    for block in seen.node.trust.blocks:
+        blocked = seen.node.view.by_key(block.key)
+        if blocked is not None:
+            votes = removal.count_text(seen.node.view.tallies.get(block.key))
+            found.append(warn("member-blocked", subject=blocked.display, detail=votes))
     for told in seen.node.view.warnings:
         member = seen.node.view.by_key(told.subject)
         subject = member.display if member else told.subject[:8]
         found.append(warn(told.code, subject=subject, detail=told.text))
     if seen.pending is not None:
         found.append(warn("join-unconfirmed", subject=seen.pending))
-    if seen.window_open:
-        found.append(warn("window-open", detail="most members have to answer first"))
+    if seen.open_window is not None:
+        found.append(_window_warning(seen.open_window))
     return found
 
 

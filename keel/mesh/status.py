@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from keel import codec
-from keel.errors import BadValue, KeelError, PeerError
-from keel.mesh import exchange, join, liveness, roster, store, talk
+from keel.errors import BadValue, KeelError
+from keel.mesh import join, liveness, spread, store, talk
 from keel.mesh.clocks import ahead_by
 from keel.mesh.envelope import Answered
-from keel.mesh.exchange import Hello, HelloAnswer
+from keel.mesh.exchange import HelloAnswer
 from keel.mesh.liveness import Answer, Liveness, Samples
 from keel.mesh.members import Member
 from keel.mesh.store import Node
+from keel.mesh.window import Window
 from keel.ports import Host, WgDevice, WgPeerState
 from keel.spec.model import Spec
 from keel.types import SigningKey
@@ -45,7 +46,7 @@ class MeshSeen:
     device: WgDevice | None
     members: tuple[MemberSeen, ...]
     tcp_bound: str
-    window_open: bool
+    open_window: Window | None
     pending: str | None
     etcd_roles: Mapping[SigningKey, str]
 
@@ -54,7 +55,7 @@ def look(host: Host, spec: Spec) -> MeshSeen:
     """One look: the interface's counters, and a signed answer asked of every member at once."""
     node = store.require(host)
     asked = host.clock.now()
-    answers = _ask_all(host, node)
+    answers = spread.ping(host, node, talk.others(node))
     window = (asked, host.clock.now())
     device = host.wireguard.show(spec.network.wireguard.interface)
     samples = sample(host, device, answers)
@@ -66,7 +67,7 @@ def look(host: Host, spec: Spec) -> MeshSeen:
             _seen(m, samples, device, answers.get(m), now, window) for m in talk.others(node)
         ),
         tcp_bound=host.machine.tcp_bound_now(),
-        window_open=host.files.exists(host.paths.window),
+        open_window=store.load_window(host),
         pending=_pending(host, node),
         etcd_roles={
             member.key: answer.body.etcd
@@ -86,7 +87,7 @@ def sample(
     answered = [
         member.wireguard
         for member, answer in answers.items()
-        if member.wireguard is not None and _said_at(answer) is not None
+        if member.wireguard is not None and spread.said_at(answer) is not None
     ]
     samples = liveness.take(
         _load_samples(host), device, now=host.clock.monotonic(), answered=answered
@@ -106,19 +107,6 @@ def _load_samples(host: Host) -> Samples:
         return Samples()
 
 
-def _ask_all(host: Host, node: Node) -> Mapping[Member, Answered[HelloAnswer] | KeelError]:
-    body = Hello(digest=roster.digest(node.roster))
-    return talk.ask_all(
-        host,
-        node,
-        dict.fromkeys(talk.others(node), body),
-        exchange.HELLO,
-        HelloAnswer,
-        path=join.HELLO_PATH,
-        timeout_seconds=talk.PING_SECONDS,
-    )
-
-
 def _seen(
     member: Member,
     samples: Samples,
@@ -127,7 +115,7 @@ def _seen(
     now: float,
     window: tuple[datetime, datetime],
 ) -> MemberSeen:
-    said_at = _said_at(answer)
+    said_at = spread.said_at(answer)
     taken = samples.peers.get(member.wireguard) if member.wireguard else None
     return MemberSeen(
         member=member,
@@ -136,18 +124,6 @@ def _seen(
         silent_seconds=liveness.silent_seconds(taken, now=now),
         clock_offset=ahead_by(said_at, *window) if said_at else None,
     )
-
-
-def _said_at(answer: object) -> datetime | None:
-    """The member's clock in its signed word. A signed refusal is one, too: a clock that is minutes
-    off is met with nothing else."""
-    match answer:
-        case Answered():
-            return answer.time
-        case PeerError():
-            return answer.said_at
-        case _:
-            return None
 
 
 def _peer(device: WgDevice | None, member: Member) -> WgPeerState | None:

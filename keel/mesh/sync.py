@@ -11,7 +11,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from keel.errors import KeelError, PeerError
-from keel.mesh import admit, exchange, join, selfrecord, status, store, talk, up
+from keel.mesh import (
+    admit,
+    behind,
+    exchange,
+    join,
+    netsettings,
+    network,
+    selfrecord,
+    status,
+    store,
+    talk,
+    up,
+)
 from keel.mesh.envelope import Answered
 from keel.mesh.exchange import RosterAnswer, RosterAsk
 from keel.mesh.members import Member
@@ -21,7 +33,6 @@ from keel.ports import Deadline, Host, WgDevice, WgPeerState
 from keel.spec.model import Spec
 from keel.types import Endpoint, InviteId
 
-ROSTER_PATH = "/v1/roster"
 ROUNDS = 8
 """Exchanges with one member in one pass; each carries 120 KiB of records."""
 IDLE = timedelta(seconds=60)
@@ -38,6 +49,9 @@ class Synced:
 
 def sync(host: Host, spec: Spec) -> Done[Synced] | Incomplete[Synced]:
     """One pass; Incomplete names the members that did not answer."""
+    for said in network.tend(host, spec):
+        host.console.say(said)
+    spec = netsettings.in_force(host, spec)
     node = _tend(host, spec)
     _finish_join(host, node)
     reached, missing, learned = [], [], 0
@@ -47,6 +61,7 @@ def sync(host: Host, spec: Spec) -> Done[Synced] | Incomplete[Synced]:
         else:
             reached.append(member)
             learned += outcome
+    behind.heard(host, answered=len(reached), asked=len(reached) + len(missing))
     value = Synced(reached=tuple(reached), learned=learned)
     if missing:
         return Incomplete(
@@ -139,7 +154,7 @@ def _exchange_with_all(host: Host, spec: Spec, node: Node) -> dict[str, int | Ke
             break
         asked = host.clock.now()
         answers = talk.ask_all(
-            host, node, open_with, exchange.ROSTER, RosterAnswer, path=ROSTER_PATH
+            host, node, open_with, exchange.ROSTER, RosterAnswer, path=exchange.ROSTER_PATH
         )
         if number == 0:
             _keep_what_was_seen(host, spec, answers, asked)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keel.errors import Refused
-from keel.mesh import members, selfrecord, store, trust
+from keel.mesh import members, netwindow, selfrecord, store, trust, up
 from keel.mesh.members import Member
 from keel.mesh.store import Node
 from keel.mesh.trust import Origin
@@ -13,9 +13,10 @@ from keel.spec.model import Spec
 
 
 def listing(host: Host) -> tuple[tuple[str, str, str], ...]:
-    """Every other member: display name, address, and `operator`, `joined` or `none`."""
+    """Every other member: display name, address, and `operator`, `joined`, `none` or `blocked`."""
     node = store.require(host)
     origins = {root.key: root.origin.value for root in node.trust.roots}
+    origins |= {block.key: "blocked" for block in node.trust.blocks}
     return tuple(
         (member.display, member.address.compressed, origins.get(member.key, "none"))
         for member in node.view.members
@@ -24,17 +25,24 @@ def listing(host: Host) -> tuple[tuple[str, str, str], ...]:
 
 
 def add_root(host: Host, spec: Spec, name: str) -> Done[Member]:
-    """The member is a trust root of this node by its operator's word, and the others are told."""
+    """The member is a trust root of this node by its operator's word, and the others are told; a
+    block of it is lifted."""
     with store.locked(host, "the mesh"):
+        netwindow.refuse_open(host)
         node = store.require(host)
         member = _other(node, name)
-        changed = trust.with_root(node.trust, member.key, Origin.OPERATOR, host.clock.now())
-        return _keep(host, spec, node, member, changed, "trusted")
+        free = trust.without_block(node.trust, member.key)
+        changed = trust.with_root(free, member.key, Origin.OPERATOR, host.clock.now())
+        done = _keep(host, spec, node, member, changed, "trusted")
+    if free != node.trust:
+        host.units.start(up.SYNC_UNIT, block=False)  # which lets it in again
+    return done
 
 
 def drop_root(host: Host, spec: Spec, name: str) -> Done[Member]:
     """The member is no trust root of this node any more; its membership is untouched."""
     with store.locked(host, "the mesh"):
+        netwindow.refuse_open(host)
         node = store.require(host)
         member = _other(node, name)
         changed = trust.without_root(node.trust, member.key)

@@ -22,7 +22,7 @@ from dataclasses import replace
 from datetime import datetime
 from ipaddress import IPv4Address, IPv6Address
 
-from keel.mesh import firewallrules, store, wgconf
+from keel.mesh import firewallrules, netsettings, store, wgconf
 from keel.mesh.invite import InviteState, claimed_members
 from keel.mesh.members import Member
 from keel.mesh.store import Node
@@ -43,7 +43,10 @@ TIMERS = (SYNC_TIMER, TEND_TIMER)
 
 
 def bring_up(host: Host, spec: Spec, node: Node, invites: Iterable[InviteState]) -> None:
-    """Interface, address, firewall, peers and the channel's address, as the state says."""
+    """Interface, address, firewall, peers and the channel's address, as the state says. What is
+    raised first is in force until other settings are applied."""
+    spec = netsettings.in_force(host, spec)
+    netsettings.keep_first(host, spec)
     wanted = spec.network.wireguard
     host.wireguard.raise_interface(
         wanted.interface, port=wanted.port, mtu=wanted.mtu, private=node.identity.wireguard.private

@@ -73,8 +73,14 @@ KINDS: Mapping[str, Kind] = {
     ),
     "window-open": Kind(
         severity=Severity.WARNING,
-        text="a change to the network waits for its confirmation: {detail}",
-        remedy="wait: without a confirmation it is undone by itself; then `keel mesh status`",
+        text="a change to the network waits: {detail}",
+        remedy="`keel network confirm` keeps it, `keel network undo` takes it back at once",
+    ),
+    "member-blocked": Kind(
+        severity=Severity.WARNING,
+        text="{subject} is blocked on this node and still a member: {detail}",
+        remedy="`keel mesh remove --vote {subject}` on more than half of the members removes it for"
+        " all; `keel mesh trust add --root {subject}` lets it in again",
     ),
     "interface-missing": Kind(
         severity=Severity.CRITICAL,

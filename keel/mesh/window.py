@@ -176,7 +176,7 @@ def undo(window: Window) -> Window:
         raise Refused(
             "window-confirmed",
             f"{describe(window)} is confirmed, and what follows from it is under way",
-            "let it end, then change it back",
+            "let it end, `keel network confirm` goes on with it; then change it back",
         )
     return replace(window, stage=Stage.UNDOING)
 
@@ -201,7 +201,8 @@ def open_error(window: Window) -> Refused:
         "window-open",
         f"{describe(window)} waits for its confirmation until"
         f" {codec.format_time(window.ends.replace(microsecond=0))}",
-        "wait until it is confirmed or undone by itself, then run this again",
+        "confirm it with `keel network confirm` or take it back with `keel network undo`, then run"
+        " this again",
     )
 
 

@@ -11,9 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keel.errors import SpecError
-from keel.mesh import etcdmember, etcdstart, selfrecord, store, up
+from keel.mesh import (
+    etcdmember,
+    etcdstart,
+    netsettings,
+    netwindow,
+    selfrecord,
+    store,
+    talk,
+    up,
+)
 from keel.mesh.store import Node
-from keel.outcome import Done, Plan, Step
+from keel.mesh.window import Confirmer, Window
+from keel.outcome import Done, Incomplete, Plan, Step
 from keel.ports import Host
 from keel.spec import diff, parse
 from keel.spec.diff import Action, Difference, NodeView
@@ -22,19 +32,29 @@ from keel.spec.model import Overlay, Spec
 NEW_SPEC = b"# This node's spec; keel.spec(5) describes it. Check it with `keel spec check`.\n"
 SPEC_MODE = 0o640
 """It may name a webhook with a secret in its URL."""
+_RAISED = (Action.RESET, Action.WRITE_CHANNEL, Action.RAISE)
+"""What raising the interface does in one."""
 TEND_WAIT_SECONDS = 60.0
 """A pass of the tend with nothing unusual takes far less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """`left`: what waits for others. `restart_due`: etcd runs with older settings."""
+    """`left`: what waits for others. `restart_due`: etcd runs with older settings. `waiting`: a
+    change to the network that only the operator confirms; the rest of apply comes after it."""
 
     left: Plan
     restart_due: bool
+    waiting: Incomplete[Window] | None = None
 
 
-def load(host: Host, path: Path | None = None, *, needed: bool = False) -> Spec:
+def load(host: Host) -> Spec:
+    """What holds on this node: the operator's spec, but port, MTU and endpoints as they were last
+    applied."""
+    return netsettings.in_force(host, wanted(host))
+
+
+def wanted(host: Host, path: Path | None = None, *, needed: bool = False) -> Spec:
     """The operator's spec; every default when there is no file, unless it is `needed`."""
     place = path or host.paths.spec
     raw = host.files.read(place)
@@ -62,7 +82,7 @@ def enable_etcd(host: Host) -> None:
 
 def differences(host: Host) -> tuple[Difference, ...]:
     """Where this node differs from its spec; changes nothing."""
-    spec, node = load(host), store.load(host)
+    spec, node = wanted(host), store.load(host)
     if node is None:
         return ()
     return (
@@ -73,7 +93,7 @@ def differences(host: Host) -> tuple[Difference, ...]:
 
 def plan(host: Host) -> Plan:
     """What apply would do now."""
-    spec, node = load(host), store.load(host)
+    spec, node = wanted(host), store.load(host)
     if node is None:
         return Plan()
     etcd = _etcd_plan(host, spec, node)
@@ -82,9 +102,13 @@ def plan(host: Host) -> Plan:
 
 
 def apply(host: Host) -> Done[Applied]:
-    """This node as its spec wants it; `changed` names what this run changed."""
-    spec = load(host)
-    changed = list(_apply_ground(host, spec))
+    """This node as its spec wants it; `changed` names what this run changed. Refused (window-open,
+    window-unconfirmed); what a window guards goes first, and the rest only once it is confirmed."""
+    spec = wanted(host)
+    reset = _apply_reset(host, spec)
+    if isinstance(reset, Incomplete):
+        return Done(value=Applied(left=Plan(), restart_due=False, waiting=reset))
+    changed = list(dict.fromkeys((*reset, *_apply_ground(host, spec))))
     node = store.load(host)
     if node is None or not spec.etcd_enabled:
         return Done(value=Applied(left=Plan(), restart_due=False), changed=tuple(changed))
@@ -96,6 +120,29 @@ def apply(host: Host) -> Done[Applied]:
     changed += [_said(step) for step in before.steps]
     due = etcdstart.restart_due(host)
     return Done(value=Applied(left=left, restart_due=due), changed=tuple(changed))
+
+
+def _apply_reset(host: Host, spec: Spec) -> tuple[str, ...] | Incomplete[Window]:
+    """The settings that the others see of this node, under a window, and with them the rest of the
+    interface; where there are no others, nobody can be cut off. What was done, in words."""
+    with store.locked(host, "the mesh"):
+        node = store.load(host)
+        if node is None:
+            return ()
+        netwindow.refuse_open(host)
+        steps = diff.decide(spec, _observe(host, spec, node)).steps
+        said = tuple(_said(step) for step in steps if step.action in _RAISED)
+        if not any(step.action == Action.RESET for step in steps):
+            return ()
+        if not talk.others(node):
+            netsettings.save(host, diff.settings_of(spec))
+            netwindow.put_right(host, spec)
+            return said
+    found = netwindow.reset(host, spec)
+    if found.confirmer is Confirmer.OPERATOR:
+        return netwindow.waits_for_operator(found)
+    netwindow.carry_out_reset(host, spec, netwindow.await_members(host, spec, found))
+    return said
 
 
 def _apply_ground(host: Host, spec: Spec) -> tuple[str, ...]:
@@ -116,6 +163,8 @@ def _execute(host: Host, spec: Spec, node: Node, action: Action) -> None:
     match action:
         case Action.WRITE_CHANNEL:
             up.lay_channel(host, node.address)
+        case Action.RESET:
+            pass  # what a window guards was done before
         case Action.RAISE:
             up.bring_up(host, spec, node, store.load_invites(host))
         case Action.BOUND_TCP:
@@ -134,6 +183,7 @@ def _observe(host: Host, spec: Spec, node: Node) -> NodeView:
         capability=selfrecord.own_capability(host, spec),
         units={unit: host.units.state(unit) for unit in diff.UNITS},
         channel_drop_in=host.files.read(host.paths.channel_drop_in),
+        settled=netsettings.load(host),
     )
 
 

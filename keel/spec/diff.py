@@ -1,9 +1,10 @@
 """How this node is and how the spec wants it, in one normal form: names to texts.
 
 Pure: keel.spec.apply observes and executes. What is compared is what apply owns, and no more: the
-interface's parameters, TCP's bound, the channel's address, and which units run. Deliberately left
-out: peers (the roster's, `keel mesh up` keeps them), endpoints (told to others by the self record),
+interface's parameters and endpoints, TCP's bound, the channel's address, and which units run.
+Deliberately left out: peers (the roster's, `keel mesh up` keeps them),
 alert channels (read when there is something to say), and all of a node that is in no mesh.
+Port, MTU and endpoints are compared as they are in force: applying them takes a network window.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv6Address
 
+from keel.mesh import window
+from keel.mesh.window import Settings
 from keel.outcome import Plan, Step
 from keel.ports import UnitState, WgDevice
 from keel.spec.model import Spec, TcpBound
-from keel.types import Capability
+from keel.types import Capability, Endpoint
 
 CHANNEL_PORT = 4780
 NOTHING = "-"
@@ -36,6 +39,7 @@ class Action(StrEnum):
     """The steps of apply's Plan, in the order in which they are done."""
 
     WRITE_CHANNEL = "write-channel-address"
+    RESET = "change-network"
     RAISE = "raise-interface"
     BOUND_TCP = "bound-tcp"
     UNBOUND_TCP = "unbound-tcp"
@@ -53,6 +57,8 @@ class NodeView:
     capability: Capability
     units: Mapping[str, UnitState]
     channel_drop_in: bytes | None
+    settled: Settings | None = None
+    """What is in force; None before the interface was first raised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +81,12 @@ def differences(spec: Spec, view: NodeView) -> tuple[Difference, ...]:
 def decide(spec: Spec, view: NodeView) -> Plan:
     """The steps from here to there; empty exactly when nothing differs."""
     found = {item.name: item for item in differences(spec, view)}
-    steps = []
+    reset = {f"wireguard.{name}" for name in resets(spec, view.settled)}
+    steps = [_step(Action.RESET, item) for name, item in found.items() if name in reset]
     if (channel := found.get("channel.listen")) is not None:
         steps.append(_step(Action.WRITE_CHANNEL, channel))
     for item in found.values():
-        if item.name.startswith("wireguard."):
+        if item.name.startswith("wireguard.") and item.name not in reset:
             steps.append(_step(Action.RAISE, item))
     if (bound := found.get("tcp_bound")) is not None:
         action = Action.UNBOUND_TCP if bound.wanted == "off" else Action.BOUND_TCP
@@ -88,6 +95,18 @@ def decide(spec: Spec, view: NodeView) -> Plan:
         if item.name.startswith("unit."):
             steps.append(_step(Action.ENABLE, item))
     return Plan(steps=tuple(steps))
+
+
+def resets(spec: Spec, settled: Settings | None) -> tuple[str, ...]:
+    """Which settings apply would change under a network window; one that merely drifted on the
+    interface is put right without."""
+    return () if settled is None else window.differences(settled, settings_of(spec))
+
+
+def settings_of(spec: Spec) -> Settings:
+    """What a spec wants of the settings that a window guards."""
+    wanted = spec.network.wireguard
+    return Settings(port=wanted.port, mtu=wanted.mtu, endpoints=wanted.endpoints)
 
 
 def etcd_differences(plan: Plan) -> tuple[Difference, ...]:
@@ -107,6 +126,7 @@ def wanted(spec: Spec, view: NodeView) -> Facts:
         "wireguard.interface": wireguard.interface,
         "wireguard.port": str(wireguard.port),
         "wireguard.mtu": str(wireguard.mtu),
+        "wireguard.endpoints": _endpoints(wireguard.endpoints),
         "wireguard.address": view.address.compressed,
         "channel.listen": _listen(view.address),
         **{f"unit.{unit}": RUNS for unit in UNITS},
@@ -125,6 +145,7 @@ def observed(spec: Spec, view: NodeView) -> Facts:
     facts = {
         "channel.listen": listen_of(view.channel_drop_in or b"") or NOTHING,
         "tcp_bound": "off" if view.tcp_bound == "off" else "on",
+        "wireguard.endpoints": _endpoints((view.settled or settings_of(spec)).endpoints),
         **{f"unit.{name}": _unit_text(state) for name, state in view.units.items()},
     }
     device = view.device
@@ -154,6 +175,10 @@ def _keepalives(device: WgDevice | None) -> list[int]:
     """Of the members; an invite's temporary peer has a key of its own and needs none."""
     peers = device.peers if device is not None else ()
     return sorted({peer.keepalive_seconds for peer in peers if not peer.has_preshared})
+
+
+def _endpoints(endpoints: tuple[Endpoint, ...]) -> str:
+    return ",".join(map(str, endpoints)) or "auto"
 
 
 def _listen(address: IPv6Address) -> str:

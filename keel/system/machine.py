@@ -59,6 +59,10 @@ class LinuxMachine:
     def is_root(self) -> bool:
         return os.geteuid() == 0
 
+    def ssh_sessions(self) -> tuple[IPv4Address | IPv6Address, ...]:
+        listed = self._proc.run(["ss", "-H", "-t", "-n", "-p", "state", "established"]).stdout
+        return far_ends(listed.decode("utf-8", "replace"), program="sshd")
+
     def bound_tcp(self) -> str:
         """A lower value is left alone; where /proc/sys is read-only nothing changes, and what is
         returned says so."""
@@ -112,6 +116,23 @@ def underlay_addresses(
     solid = [address for address, kind in plain if kind != "tun"]
     chosen = solid or [address for address, _ in plain]
     return tuple(sorted(dict.fromkeys(chosen), key=lambda address: not address.is_global))
+
+
+def far_ends(text: str, *, program: str) -> tuple[IPv4Address | IPv6Address, ...]:
+    """Whom programs of a name (`sshd`, `sshd-session`) are connected with, in `ss -H -t -n -p
+    state established`; BadValue when it is written otherwise."""
+    found = []
+    for line in text.splitlines():
+        if f'(("{program}' not in line:
+            continue
+        try:
+            host = line.split()[3].rpartition(":")[0].strip("[]").partition("%")[0]
+            address = ip_address(host)
+        except (IndexError, ValueError) as error:
+            raise BadValue("ss", "not what `ss -t -n -p` prints") from error
+        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+        found.append(mapped or address)
+    return tuple(dict.fromkeys(found))
 
 
 def _global(link: dict[str, object], kind: str) -> Iterator[tuple[IPv4Address | IPv6Address, str]]:

@@ -61,6 +61,25 @@ class Systemd:
     def reload_configuration(self) -> None:
         self._proc.run(["systemctl", "daemon-reload"], timeout_seconds=BLOCK_SECONDS)
 
+    def schedule(self, unit: str, *, seconds: float) -> None:
+        argv = ["systemd-run", "--quiet", f"--unit={unit}", f"--on-active={seconds:.0f}s"]
+        # Without it a timer of seconds may come a minute late.
+        accurate = "--timer-property=AccuracySec=1s"
+        self._proc.run([*argv, accurate], timeout_seconds=ASK_SECONDS)
+
+    def unschedule(self, unit: str) -> None:
+        # A timer that is over or never was is not loaded, and systemctl says so with status 5.
+        argv = ["systemctl", "stop", "--", _timer_of(unit)]
+        self._proc.run(argv, timeout_seconds=ASK_SECONDS, check=False)
+
+    def scheduled(self, unit: str) -> bool:
+        return self.state(_timer_of(unit)).active == "active"
+
     def _change(self, verb: str, unit: str, *, block: bool) -> None:
         how = [] if block else ["--no-block"]
         self._proc.run(["systemctl", verb, *how, "--", unit], timeout_seconds=BLOCK_SECONDS)
+
+
+def _timer_of(unit: str) -> str:
+    """The name that systemd-run gives the timer of a service."""
+    return f"{unit.removesuffix('.service')}.timer"

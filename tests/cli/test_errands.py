@@ -112,6 +112,11 @@ def test_every_other_unit_is_systemds(real: FakeUnits) -> None:
     assert not real.unit(up.SOCKET_UNIT).active
     assert real.enabled() == {up.SOCKET_UNIT}
     assert real.reloads == 1
+    warm.schedule(up.SYNC_UNIT, seconds=5)
+    assert warm.scheduled(up.SYNC_UNIT)
+    assert real.scheduled(up.SYNC_UNIT)
+    warm.unschedule(up.SYNC_UNIT)
+    assert not real.scheduled(up.SYNC_UNIT)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,7 @@ class FakeNode:
         self.wireguard = FakeWireGuard(self.effects)
         self.firewall = FakeFirewall(self.effects)
         self.units = FakeUnits(self.effects)
+        self.units.after = clock.after
         self.machine = FakeMachine(self.effects, name, (Endpoint(host=inside, port=1),))
         self.console = RecordingConsole()
         self.etcd_at: EtcdAt = _no_etcd

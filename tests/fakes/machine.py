@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 from keel.errors import ProcFailed
@@ -80,6 +81,9 @@ class FakeUnits:
         self.on_start: dict[str, Callable[[], bool | None]] = {}
         self.on_stop: dict[str, Callable[[], None]] = {}
         self.reloads = 0
+        self.after: Callable[[float, Callable[[], None]], None] = lambda seconds, event: None
+        """How time passes; a fake node sets its clock's."""
+        self.timers: dict[str, object] = {}
 
     def unit(self, name: str) -> FakeUnit:
         return self.units.setdefault(name, FakeUnit())
@@ -132,8 +136,29 @@ class FakeUnits:
         self.unit(call.argv[-1]).masked = call.argv[1] == "mask"
         return b""
 
+    def schedule(self, unit: str, *, seconds: float) -> None:
+        self.effects.happen(f"schedule {unit} in {seconds:.0f} s")
+        if unit in self.timers:
+            raise ProcFailed(["systemd-run", f"--unit={unit}"], 1, f"{unit} was already loaded")
+        token = self.timers[unit] = object()
+
+        def due() -> None:
+            if self.timers.get(unit) is token:
+                del self.timers[unit]
+                self.start_without_effect(unit)
+
+        self.after(seconds, due)
+
+    def unschedule(self, unit: str) -> None:
+        self.effects.happen(f"unschedule {unit}")
+        self.timers.pop(unit, None)
+
+    def scheduled(self, unit: str) -> bool:
+        return unit in self.timers
+
     def power_off(self) -> None:
         """Everything stops, as in a crash of the machine."""
+        self.timers.clear()
         for name, unit in self.units.items():
             if unit.active:
                 unit.active = False
@@ -188,6 +213,7 @@ class FakeMachine:
     hosts: tuple[Endpoint, ...] = ()
     root: bool = True
     tcp: str = "off"
+    sessions: tuple[IPv4Address | IPv6Address, ...] = ()
 
     def hostname(self) -> str:
         return self.name
@@ -197,6 +223,9 @@ class FakeMachine:
 
     def is_root(self) -> bool:
         return self.root
+
+    def ssh_sessions(self) -> tuple[IPv4Address | IPv6Address, ...]:
+        return self.sessions
 
     def bound_tcp(self) -> str:
         self.effects.happen("bound tcp")

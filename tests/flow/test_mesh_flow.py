@@ -9,6 +9,7 @@ import pytest
 
 from keel.errors import PeerError, Refused
 from keel.mesh import create, members, roster, store, up
+from keel.spec import apply
 from tests.flow.world import World
 
 
@@ -101,7 +102,7 @@ def test_a_new_endpoint_of_a_member_is_followed(world: World) -> None:
     spec.write_text(
         spec.read_text().replace("port: 51820}", 'port: 51820, endpoints: ["203.0.113.77:51820"]}')
     )
-    world.sync("b")
+    assert apply.apply(world.host("b")).value.waiting is None
     device = world.host("a").wireguard.show("keel0")
     assert device is not None
     (endpoint,) = [

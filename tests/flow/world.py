@@ -20,7 +20,11 @@ from keel.mesh import (
     etcdtend,
     join,
     leave,
+    netsettings,
+    netwindow,
+    network,
     receive,
+    remove,
     roster,
     store,
     sync,
@@ -33,8 +37,11 @@ from keel.mesh.etcdmsg import ClusterRecord
 from keel.mesh.etcdstate import Stage
 from keel.mesh.join import Joined
 from keel.mesh.leave import Left
+from keel.mesh.removal import Mode
+from keel.mesh.remove import Removed
 from keel.mesh.store import Node
 from keel.mesh.token import Token, parse_token
+from keel.mesh.window import Window
 from keel.outcome import Done, Incomplete, Plan
 from keel.paths import Paths
 from keel.ports import Host
@@ -114,6 +121,7 @@ class World:
         node.paths.spec.write_text(SPEC.format(mode=mode, name=name))
         node.handler = lambda path, source, body: self._receive(node, path, source, body)
         node.units.on_start[up.SYNC_UNIT] = lambda: self._kick(node, self._quiet_sync)
+        node.units.on_start[netwindow.UNDO_UNIT] = lambda: self._run(node, self._quiet_undo)
         node.units.on_start[up.TEND_UNIT] = lambda: self._kick(node, self._quiet_tend)
         if mode == "cloud_advanced":
             self.etcd.install(node)
@@ -160,6 +168,17 @@ class World:
     def leave(self, name: str) -> Left:
         return leave.leave(self.host(name), self.spec(name)).value
 
+    def remove(
+        self, name: str, whom: str, mode: Mode = Mode.PLAIN, *, typed: str | None = None
+    ) -> Done[Removed] | Incomplete[Window]:
+        return remove.remove(self.host(name), self.spec(name), whom, mode, typed=typed)
+
+    def confirm(self, name: str) -> Done[Removed | None]:
+        return network.confirm(self.host(name), self.wanted(name))
+
+    def undo(self, name: str) -> Done[None]:
+        return network.undo(self.host(name), self.wanted(name))
+
     def tend(self, name: str) -> tuple[Duty, ...]:
         return etcdtend.tend(self.host(name), lambda: self.spec(name), self.enable_spec)
 
@@ -198,9 +217,7 @@ class World:
 
     def up(self, name: str) -> None:
         """`keel mesh up`."""
-        host = self.host(name)
-        with store.locked(host, "the mesh"):
-            up.bring_up(host, self.spec(name), store.require(host), store.load_invites(host))
+        network.raise_all(self.host(name), self.wanted(name))
 
     def timers(self, *names: str, seconds: float = 60.0) -> None:
         """One pass of both timers on these nodes (all when none is named), then time passes."""
@@ -253,6 +270,10 @@ class World:
         return self.net.nodes[name].host
 
     def spec(self, name: str) -> Spec:
+        """What holds on the node; `wanted` is what its operator wrote."""
+        return netsettings.in_force(self.host(name), self.wanted(name))
+
+    def wanted(self, name: str) -> Spec:
         return _parse(self.net.nodes[name].paths.spec.read_bytes())
 
     def loaded(self, name: str) -> Node:
@@ -284,6 +305,12 @@ class World:
         try:
             if store.load(node.host) is not None:
                 sync.sync(node.host, self.spec(node.name))
+        except KeelError as error:
+            self.refused.append((node.name, error))
+
+    def _quiet_undo(self, node: FakeNode) -> None:
+        try:
+            self.undo(node.name)
         except KeelError as error:
             self.refused.append((node.name, error))
 

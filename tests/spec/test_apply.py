@@ -40,9 +40,9 @@ def test_apply_makes_it_so_and_says_what_it_changed(tmp_path: Path) -> None:
     node = make_member(tmp_path)
     done = apply.apply(node.host)
     assert [line.split()[0] for line in done.changed] == [
+        Action.RESET,
+        Action.RESET,
         Action.WRITE_CHANNEL,
-        Action.RAISE,
-        Action.RAISE,
         Action.ENABLE,
     ]
     assert apply.differences(node.host) == ()
@@ -113,4 +113,4 @@ def test_enabling_etcd_without_a_spec_begins_one(tmp_path: Path) -> None:
 def test_a_file_that_was_named_has_to_be_there(tmp_path: Path) -> None:
     node = FakeNet(tmp_path).node("a")
     with pytest.raises(SpecError, match="no such file"):
-        apply.load(node.host, tmp_path / "nowhere.yaml", needed=True)
+        apply.wanted(node.host, tmp_path / "nowhere.yaml", needed=True)

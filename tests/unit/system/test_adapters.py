@@ -189,7 +189,55 @@ def test_units_are_changed_by_these_commands() -> None:
     ]
 
 
+def test_a_unit_is_scheduled_to_the_second_and_unscheduled_again() -> None:
+    proc = FakeProc()
+    units = Systemd(proc)
+    units.schedule("a.service", seconds=120)
+    proc.answers["systemctl", "stop"] = Completed(returncode=5, stdout=b"", stderr=b"not loaded")
+    units.unschedule("a.service")
+    proc.answers["systemctl", "show"] = b"ActiveState=active\n"
+    assert units.scheduled("a.service")
+    assert [call.argv for call in proc.calls[:2]] == [
+        (
+            "systemd-run",
+            "--quiet",
+            "--unit=a.service",
+            "--on-active=120s",
+            "--timer-property=AccuracySec=1s",
+        ),
+        ("systemctl", "stop", "--", "a.timer"),
+    ]
+    assert proc.calls[2].argv[-1] == "a.timer"
+
+
 # machine
+
+SESSIONS = """\
+0 0 192.0.2.1:22 198.51.100.7:51334 users:(("sshd-session",pid=9,fd=4),("sshd-session",pid=7,fd=4))
+0 36 [fd00::1]:22 [fd00::2]:40000 users:(("sshd",pid=5,fd=4))
+0 0 [::ffff:192.0.2.1]:22 [::ffff:198.51.100.9]:4 users:(("sshd",pid=6,fd=4))
+0 0 [fe80::1%eth0]:22 [fe80::2%eth0]:4 users:(("sshd",pid=8,fd=4))
+0 0 192.0.2.1:22 198.51.100.7:51335 users:(("sshd-session",pid=9,fd=4))
+0 0 192.0.2.1:4000 203.0.113.1:22 users:(("ssh",pid=10,fd=3))
+0 0 [fd00::1]:4780 [fd00::3]:999 users:(("channel",pid=11,fd=3))
+0 0 192.0.2.1:5 203.0.113.1:6
+"""
+
+
+def test_the_far_ends_of_ssh_sessions_are_found_once_each() -> None:
+    proc = FakeProc()
+    proc.answers["ss",] = SESSIONS.encode()
+    assert LinuxMachine(proc).ssh_sessions() == tuple(
+        map(ip_address, ["198.51.100.7", "fd00::2", "198.51.100.9", "fe80::2"])
+    )
+
+
+@pytest.mark.parametrize("line", ['0 users:(("sshd",pid=5,fd=4))', '0 0 a b:1 users:(("sshd",'])
+def test_what_ss_never_prints_is_refused(line: str) -> None:
+    proc = FakeProc()
+    proc.answers["ss",] = line.encode()
+    with pytest.raises(BadValue):
+        LinuxMachine(proc).ssh_sessions()
 
 
 def _link(name: str, kind: str, *addresses: str, **flags: bool) -> dict[str, object]:

@@ -1,0 +1,50 @@
+"""The network settings in force: port, MTU and endpoints, as they were last applied (M10).
+
+Owns network.json. An edit of the spec takes effect when it is applied, under a network window; the
+timers that raise the interface meanwhile go by what is in force, not by what they read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from keel import codec
+from keel.errors import BadValue, StateCorrupt
+from keel.mesh import store, window
+from keel.mesh.window import Settings
+from keel.ports import Host
+from keel.spec.diff import settings_of
+from keel.spec.model import Spec
+
+
+def load(host: Host) -> Settings | None:
+    """Those that were applied last; None before this node's interface was first raised."""
+    raw = host.files.read(host.paths.settings)
+    if raw is None:
+        return None
+    try:
+        return codec.loads(Settings, raw, max_bytes=store.MAX_STATE_BYTES, strict=False)
+    except BadValue as error:
+        raise StateCorrupt(host.paths.settings, error.summary()) from error
+
+
+def save(host: Host, settings: Settings) -> None:
+    """These hold from here on; nothing is written when they do already."""
+    if load(host) != settings:
+        host.files.write(host.paths.settings, codec.dumps(settings))
+
+
+def keep_first(host: Host, spec: Spec) -> None:
+    """The spec's settings hold from here on, when none were ever applied."""
+    if not host.files.exists(host.paths.settings):
+        save(host, settings_of(spec))
+
+
+def in_force(host: Host, spec: Spec) -> Spec:
+    """The spec with the settings that hold now in place of its own: those of an open window, or
+    those applied last."""
+    held = window.in_force(store.load_window(host), load(host) or settings_of(spec))
+    wireguard = replace(
+        spec.network.wireguard, port=held.port, mtu=held.mtu, endpoints=held.endpoints
+    )
+    return replace(spec, network=replace(spec.network, wireguard=wireguard))

@@ -1,0 +1,57 @@
+"""`keel network confirm|undo`, and going on with a change that was confirmed (M10).
+
+Owns which flow a confirmed window belongs to.
+"""
+
+from __future__ import annotations
+
+from keel.mesh import behind, netwindow, remove, store, window
+from keel.mesh.remove import Removed
+from keel.mesh.window import Stage, Window
+from keel.outcome import Done
+from keel.ports import Host
+from keel.spec.model import Spec
+
+
+def confirm(host: Host, spec: Spec) -> Done[Removed | None]:
+    """The change that waits holds for good, and what follows from it is done; the removal, when it
+    is one. Refused (window-none, window-undone)."""
+    return go_on(host, spec, netwindow.confirm(host))
+
+
+def undo(host: Host, spec: Spec) -> Done[None]:
+    """All as before the change that waits. Refused (window-confirmed)."""
+    said = netwindow.undo(host, spec)
+    return Done(value=None, changed=() if said is None else (f"{said} undone",))
+
+
+def go_on(host: Host, spec: Spec, found: Window) -> Done[Removed | None]:
+    """What follows from a confirmed window; run again it does what is left."""
+    if found.removing is None:
+        return Done(value=None, changed=netwindow.carry_out_reset(host, spec, found))
+    done = remove.carry_out(host, spec, found)
+    return Done(value=done.value, changed=done.changed)
+
+
+def raise_all(host: Host, spec: Spec) -> None:
+    """`keel mesh up`: the machine as its state says. A window whose timer a reboot forgot is undone
+    before any peer is raised; after one this node asks the others before it obeys anybody."""
+    undone = netwindow.undo_abandoned(host, spec)
+    if undone is not None:
+        host.console.say(f"{undone} was undone")
+    with store.locked(host, "the mesh"):
+        if host.wireguard.show(spec.network.wireguard.interface) is None:
+            behind.mark(host)
+        netwindow.put_right(host, spec)
+
+
+def tend(host: Host, spec: Spec) -> tuple[str, ...]:
+    """What a timer does about a window: one whose command died armed is undone, one whose command
+    died confirmed is gone on with; one sentence for each."""
+    undone = netwindow.undo_abandoned(host, spec)
+    found = store.load_window(host)
+    if found is None or found.stage is not Stage.CONFIRMED:
+        return (
+            () if undone is None else (f"{undone} was undone: its command and its timer are gone",)
+        )
+    return (f"{window.describe(found)} was confirmed: went on", *go_on(host, spec, found).changed)

@@ -1,0 +1,252 @@
+"""`keel mesh remove`: a member out of WireGuard and channel, and out of the roster where it may be
+(M9, M10).
+
+Owns the order: the peer goes under a network window; only once that is confirmed is anything
+signed; then it is told; then etcd's part. Decides nothing: keel.mesh.removal does.
+
+(V1) What the window guards is this node's own peer. Everywhere else the peer goes when the record
+     comes, so nothing is signed that might still be undone.
+(V2) Signed and blocked before the window's record ends: a kill in between is gone on from there by
+     `keel network confirm`, this command again, or the next sync, and nothing is signed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from ipaddress import IPv6Address
+
+from keel.errors import Internal, Refused
+from keel.mesh import (
+    drafts,
+    etcdholder,
+    etcdmember,
+    members,
+    netwindow,
+    removal,
+    spread,
+    store,
+    talk,
+    wire,
+)
+from keel.mesh.drafts import Right
+from keel.mesh.members import Member
+from keel.mesh.records import Admission, Vote
+from keel.mesh.removal import Mode, RemovalView
+from keel.mesh.store import Node
+from keel.mesh.trust import with_block
+from keel.mesh.window import Confirmer, Means, Removing, Stage, Window
+from keel.mesh.wire import Envelope
+from keel.outcome import Done, Incomplete, Plan
+from keel.ports import Host
+from keel.spec.model import Spec
+from keel.types import Nonce, SigningKey
+
+BLOCKED = "removed by `keel mesh remove`"
+VOTED = "voted out by `keel mesh remove`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """What became of it. `counts`: it is no member any more for anybody who has the records;
+    `votes` is the count, where votes are what it goes by; `etcd`: what its etcd member does."""
+
+    name: str
+    address: IPv6Address
+    means: Means
+    counts: bool
+    votes: str = ""
+    told: tuple[str, ...] = ()
+    not_told: tuple[str, ...] = ()
+    etcd: str = ""
+
+
+def plan(host: Host, text: str, mode: Mode) -> Plan:
+    """What `remove` would do now; Refused as it would be."""
+    node = store.require(host)
+    if _gone(node, text) is not None:
+        return Plan()
+    view = _observe(host, node, members.find(node.view, text), mode)
+    found = removal.plan(view, removal.decide(view, mode))
+    if found:
+        netwindow.refuse_open(host)
+    return found
+
+
+def remove(
+    host: Host, spec: Spec, text: str, mode: Mode, *, typed: str | None = None
+) -> Done[Removed] | Incomplete[Window]:
+    """The member gone, or an open window that only the operator may confirm. `typed`: its name,
+    given once more, which a lost one needs. Refused by rule, with nothing changed."""
+    node = store.require(host)
+    gone = _gone(node, text)
+    if gone is not None:
+        return Done(value=gone)
+    member = members.find(node.view, text)
+    waiting = store.load_window(host)
+    if waiting is not None and _goes_on(waiting, member):
+        return carry_out(host, spec, waiting)
+    view = _observe(host, node, member, mode)
+    means = removal.decide(view, mode)
+    if mode is Mode.LOST and typed != member.display:
+        raise Refused(
+            "name-not-typed",
+            f"a lost member has to be named twice, and {typed or 'nothing'} is not"
+            f" {member.display}",
+            f"`keel mesh remove --lost {member.display} --confirm {member.display}`",
+        )
+    if removal.is_done(view, means):
+        return Done(value=_removed(node, member.key, member.display, member.address, means))
+    if view.blocked:
+        with store.locked(host, "the mesh"):
+            netwindow.refuse_open(host)
+            node, records = _settle(host, store.require(host), member.key, means)
+        return _spread(host, node, _removing(member, means), records)
+    found = netwindow.open_window(host, spec, lambda at: _still(at, member, means))
+    if found.confirmer is Confirmer.OPERATOR:
+        return netwindow.waits_for_operator(found)
+    return carry_out(host, spec, netwindow.await_members(host, spec, found))
+
+
+def carry_out(host: Host, spec: Spec, found: Window) -> Done[Removed]:
+    """What follows from a confirmed removal (V2); run again it does what is left."""
+    if found.removing is None:
+        raise Internal("a window of another kind")
+    with store.locked(host, "the mesh"):
+        netwindow.put_right(host, spec)
+        removing = found.removing
+        node, records = _settle(host, store.require(host), removing.subject, removing.means)
+        store.end_window(host)
+    return _spread(host, node, removing, records)
+
+
+def _observe(host: Host, node: Node, member: Member, mode: Mode) -> RemovalView:
+    answers = mode is Mode.LOST and bool(spread.answered(spread.ping(host, node, (member,))))
+    record = etcdmember.current_record(host)
+    return RemovalView(
+        me=node.key,
+        subject=member.key,
+        name=member.display,
+        address=member.address,
+        right=drafts.right_to_remove(node.roster, node.key, member.key),
+        is_holder=etcdholder.holder_of(host, node) == member.key,
+        answers=answers,
+        blocked=member.key in node.blocked,
+        voted=_own_vote(node, member.key) is not None,
+        listed=record is not None and member.address in record.members,
+    )
+
+
+def _still(node: Node, member: Member, means: Means) -> Removing:
+    """The change as it is under the lock; Refused when the member went meanwhile."""
+    members.find(node.view, member.key)
+    return _removing(member, means)
+
+
+def _removing(member: Member, means: Means) -> Removing:
+    return Removing(subject=member.key, name=member.display, address=member.address, means=means)
+
+
+def _goes_on(waiting: Window, member: Member) -> bool:
+    """Whether it is this very removal, confirmed and cut off."""
+    subject = waiting.removing.subject if waiting.removing else None
+    return waiting.stage is Stage.CONFIRMED and subject == member.key
+
+
+def _settle(
+    host: Host, node: Node, subject: SigningKey, means: Means
+) -> tuple[Node, tuple[bytes, ...]]:
+    """Sign and block what is not yet; the node then, and the records to tell. What a right would
+    have signed is a block when the right is gone. Hold the lock."""
+    if subject in node.view.removed:
+        return node, tuple(node.roster.raws[record] for record in node.view.removed[subject])
+    live = node.view.by_key(node.key) is not None
+    right = drafts.right_to_remove(node.roster, node.key, subject)
+    if means is Means.REMOVAL and live and right is not Right.NONE:
+        return _keep(host, node, drafts.make_removal, subject)
+    why = VOTED if means is Means.VOTE else BLOCKED
+    store.save_trust(host, with_block(node.trust, subject, why=why, now=host.clock.now()))
+    node = store.require(host)
+    own = _own_vote(node, subject)
+    if means is not Means.VOTE or not live:
+        return node, ()
+    return (node, (own,)) if own is not None else _keep(host, node, drafts.make_vote, subject)
+
+
+def _keep(
+    host: Host, node: Node, make: Callable[..., Envelope], subject: SigningKey
+) -> tuple[Node, tuple[bytes, ...]]:
+    signed = make(
+        node.roster,
+        node.identity.signing,
+        subject,
+        now=host.clock.now(),
+        nonce=Nonce(host.chance.bytes(16).hex()),
+    )
+    raw = wire.encode(signed)
+    node, _ = store.merge_into(host, node, (raw,))
+    return node, (raw,)
+
+
+def _spread(
+    host: Host, node: Node, removing: Removing, records: tuple[bytes, ...]
+) -> Done[Removed]:
+    """Tell whoever answers; a block is nobody else's business."""
+    told, not_told = spread.tell(host, node, talk.others(node), records) if records else ((), ())
+    found = _removed(node, removing.subject, removing.name, removing.address, removing.means)
+    record = etcdmember.current_record(host)
+    listed = record is not None and removing.address in record.members
+    said = f"member/{found.name} {_DONE[found.means]}"
+    return Done(
+        value=replace(found, told=told, not_told=not_told, etcd=ETCD_STAYS if listed else ""),
+        changed=(said,),
+    )
+
+
+def _removed(
+    node: Node, subject: SigningKey, name: str, address: IPv6Address, means: Means
+) -> Removed:
+    """What the records come to now; a right that was lost meanwhile left a block."""
+    counts = subject in node.view.removed
+    votes = removal.count_text(node.view.tallies.get(subject)) if means is Means.VOTE else ""
+    return Removed(
+        name=name,
+        address=address,
+        means=Means.BLOCK if means is Means.REMOVAL and not counts else means,
+        counts=counts,
+        votes=votes,
+    )
+
+
+def _gone(node: Node, text: str) -> Removed | None:
+    """A former member by that name, address or key, when no live one is meant by it."""
+    if any(text in (m.display, m.name, m.key, m.address.compressed) for m in node.view.members):
+        return None
+    for entry in node.roster.entries.values():
+        body = entry.body
+        if not isinstance(body, Admission) or body.ed25519 not in node.view.removed:
+            continue
+        if text in (body.name, body.ed25519, body.address.compressed):
+            return _removed(node, body.ed25519, body.name, body.address, Means.REMOVAL)
+    return None
+
+
+def _own_vote(node: Node, subject: SigningKey) -> bytes | None:
+    return next(
+        (
+            entry.raw
+            for entry in node.roster.entries.values()
+            if isinstance(entry.body, Vote)
+            and (entry.signer, entry.body.subject) == (node.key, subject)
+        ),
+        None,
+    )
+
+
+ETCD_STAYS = "etcd still lists it as a member, and counts it"
+
+_DONE = {
+    Means.REMOVAL: "removed",
+    Means.VOTE: "blocked here, and voted on",
+    Means.BLOCK: "blocked here",
+}

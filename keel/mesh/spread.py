@@ -1,0 +1,82 @@
+"""What a node says to many members at once: a signed ping, and records that they may lack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from keel.errors import KeelError, PeerError
+from keel.mesh import exchange, roster, selfrecord, talk
+from keel.mesh.envelope import Answered
+from keel.mesh.exchange import Hello, HelloAnswer, RosterAnswer, RosterAsk
+from keel.mesh.members import Member
+from keel.mesh.store import Node
+from keel.ports import Host
+
+TELL_SECONDS = 15.0
+"""What is told reaches whoever answers within it; sync tells the rest."""
+
+
+def ping(
+    host: Host,
+    node: Node,
+    members: Iterable[Member],
+    *,
+    with_self: bool = False,
+) -> Mapping[Member, Answered[HelloAnswer] | KeelError]:
+    """Ask each for a signed answer, in parallel; `with_self` tells it this node's newest self
+    record as well, which may have another endpoint."""
+    record = selfrecord.newest(node) if with_self else None
+    body = Hello(digest=roster.digest(node.roster), record=record)
+    return talk.ask_all(
+        host,
+        node,
+        dict.fromkeys(members, body),
+        exchange.HELLO,
+        HelloAnswer,
+        path=exchange.HELLO_PATH,
+        timeout_seconds=talk.PING_SECONDS,
+    )
+
+
+def answered(answers: Mapping[Member, object]) -> tuple[Member, ...]:
+    """Those that live: they answered, or refused in a signed word."""
+    return tuple(member for member, answer in answers.items() if said_at(answer) is not None)
+
+
+def said_at(answer: object) -> datetime | None:
+    """The member's clock in its signed word. A signed refusal is one, too: a clock that is minutes
+    off is met with nothing else."""
+    match answer:
+        case Answered():
+            return answer.time
+        case PeerError():
+            return answer.said_at
+        case _:
+            return None
+
+
+def tell(
+    host: Host,
+    node: Node,
+    members: Iterable[Member],
+    records: tuple[bytes, ...],
+    *,
+    timeout_seconds: float = TELL_SECONDS,
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Give each these records, in parallel: whom it reached, and whom sync has to tell."""
+    asked = tuple(members)
+    if asked:
+        host.console.waiting(f"telling {', '.join(member.display for member in asked)}")
+    ask = RosterAsk(digest=roster.digest(node.roster), records=records)
+    answers = talk.ask_all(
+        host,
+        node,
+        dict.fromkeys(asked, ask),
+        exchange.ROSTER,
+        RosterAnswer,
+        path=exchange.ROSTER_PATH,
+        timeout_seconds=timeout_seconds,
+    )
+    told = tuple(m.display for m, answer in answers.items() if not isinstance(answer, KeelError))
+    return told, tuple(m.display for m in asked if m.display not in told)
