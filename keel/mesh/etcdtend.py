@@ -13,6 +13,7 @@ from keel.errors import KeelError, Refused
 from keel.mesh import (
     etcdbirth,
     etcdcredentials,
+    etcdcrlspread,
     etcdenrol,
     etcdgrow,
     etcdhours,
@@ -154,6 +155,7 @@ DUTIES: Mapping[str, Callable[[Pass], Duty]] = {
     "claims": lambda one: etcdlapse.duty(one.host),
     etcdrenew.RENEWAL: lambda one: etcdrenew.duty(one.host, one.node),
     "revocation": lambda one: etcdrevoke.duty(one.host, one.node),
+    etcdcrlspread.NAME: lambda one: etcdcrlspread.duty(one.host),
     "birth": _birth,
     "etcd": _own_etcd,
     etcdrenew.SERVED: lambda one: etcdrenew.served(one.host, one.node),

@@ -143,6 +143,7 @@ def _take_records(host: Host, spec: Spec, records: tuple[bytes, ...], sender: Si
             # It tells its own removal and waits for this answer: its peer goes a moment later, in
             # the sync.
             host.units.start(up.SYNC_UNIT, block=False)
+    up.wake_tend(host, node, merged)
     return node
 
 

@@ -191,4 +191,5 @@ def _take(host: Host, spec: Spec, records: tuple[bytes, ...]) -> tuple[Node, int
         node, merged = store.merge_into(host, before, records)
         if merged.added:
             up.follow(host, spec, before, node)
+    up.wake_tend(host, node, merged)
     return node, len(merged.added)

@@ -25,6 +25,8 @@ from ipaddress import IPv4Address, IPv6Address
 from keel.mesh import firewallrules, netsettings, store, wgconf
 from keel.mesh.invite import InviteState, claimed_members
 from keel.mesh.members import Member
+from keel.mesh.records import CRL
+from keel.mesh.roster import Merged
 from keel.mesh.store import Node
 from keel.ports import Host, WgPeer
 from keel.spec.model import Spec, TcpBound, capability
@@ -199,6 +201,12 @@ def kick_tend(host: Host) -> None:
     no second one, so the fast timer sees to it that one follows."""
     host.units.start(TEND_UNIT, block=False)
     host.units.start(FAST_TIMER, block=False)
+
+
+def wake_tend(host: Host, node: Node, merged: Merged) -> None:
+    """A CRL that just came is not to wait for the timer: it closes doors."""
+    if any(node.roster.entries[one].kind == CRL for one in merged.added):
+        kick_tend(host)
 
 
 def stop_units(host: Host) -> None:

@@ -1,0 +1,169 @@
+"""The CRL on its way to every member: never lower, never absent, nobody's but the holder's (E5)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from keel.mesh import etcdcrl, etcdrevoke, etcdstore, roster, store, wire
+from keel.mesh.duty import Duty, Result
+from keel.mesh.etcdcert import Serial
+from keel.mesh.etcdcrl import Crl, Reason, Revoked
+from keel.mesh.records import CRL, CrlRecord
+from tests.flow.world import World
+from tests.pki import make as pki
+
+DAY = 86400.0
+OLD = 20
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    for name in "abc":
+        made.node(name)
+    made.create("a")
+    for name in "bc":
+        made.join(name, made.invite("a"))
+        made.settle()
+    made.rest(*"abc")
+    return made
+
+
+def tend(world: World, name: str) -> Duty:
+    return next(one for one in world.tend(name) if one.name == "crl")
+
+
+def held(world: World, name: str) -> Crl:
+    host = world.host(name)
+    return etcdcrl.read_crl(etcdstore.load_crl(host) or b"", etcdstore.load_roots(host))
+
+
+def issue(world: World, *, above: int = 0) -> int:
+    host = world.host("a")
+    with store.locked(host, "the mesh"):
+        return etcdrevoke.issue(host, store.require(host), above=above)
+
+
+def laid(world: World, name: str) -> bytes:
+    found = world.host(name).overlay.laid("crl.der")
+    return found.reveal() if found else b""
+
+
+def failed(world: World, name: str) -> list[str]:
+    return [one.code for one in etcdstore.load_failures(world.host(name)).entries]
+
+
+def test_a_new_crl_is_with_every_member_and_its_etcd_after_one_exchange(world: World) -> None:
+    number = issue(world)
+    assert tend(world, "a").result is Result.DONE
+    world.settle()
+    for name in "abc":
+        assert held(world, name).number == number
+        assert laid(world, name) == held(world, name).der
+    assert tend(world, "b").result is Result.NOTHING
+
+
+def test_it_passes_on_through_others_while_the_holder_is_cut_off(world: World) -> None:
+    world.net.cut("a", "c")
+    number = issue(world)
+    tend(world, "a")
+    world.settle()
+    world.sync("b")
+    world.sync("c")
+    world.settle()
+    assert held(world, "c").number == number
+
+
+def test_a_lower_one_and_a_strangers_are_not_taken(world: World) -> None:
+    number = issue(world, above=OLD)
+    tend(world, "a")
+    world.settle()
+    host, node = world.host("b"), world.loaded("b")
+    older = next(e.raw for e in node.roster.entries.values() if e.kind == CRL)
+    now = host.clock.now()
+    stranger = etcdcrl.new_crl(pki.root(now=now), (), number=number + 9, now=now)
+    body = CrlRecord(
+        mesh=node.mesh, ed25519=node.key, generation=1, number=number + 9, der=stranger
+    )
+    forged = wire.encode(wire.seal(CRL, body, node.identity.signing))
+    with store.locked(host, "the mesh"):
+        store.save_roster(host, roster.merge(node.roster, (older, forged)).roster)
+    assert tend(world, "b").result is Result.NOTHING
+    assert held(world, "b").number == number
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"\n-----BEGIN X509 CRL-----\n", b"\x30\x03\x02"])
+def test_a_copy_that_is_damaged_or_gone_is_made_good_from_another(
+    world: World, damage: bytes | None
+) -> None:
+    number = issue(world)
+    tend(world, "a")
+    world.settle()
+    host = world.host("b")
+    for path in (host.paths.etcd_crl, host.paths.laid / "crl.der"):
+        path.unlink()
+        if damage is not None:
+            path.write_bytes(damage)
+    assert tend(world, "b").result is Result.DONE
+    assert held(world, "b").number == number
+    assert laid(world, "b") == held(world, "b").der
+
+
+def test_without_any_copy_the_failure_is_told(world: World) -> None:
+    host = world.host("b")
+    host.paths.etcd_crl.unlink()
+    (host.paths.laid / "crl.der").unlink()
+    assert tend(world, "b").result is Result.FAILED
+    assert "crl-missing" in failed(world, "b")
+
+
+def test_the_holder_signs_the_next_with_a_third_of_its_time_left(world: World) -> None:
+    before = held(world, "a")
+    world.net.clock.leap(19.5 * DAY)
+    assert tend(world, "a").result is Result.NOTHING
+    world.net.clock.leap(1 * DAY)
+    assert tend(world, "a").result is Result.DONE
+    world.settle()
+    for name in "abc":
+        assert held(world, name).number == before.number + 1
+        assert held(world, name).next_update > before.next_update
+
+
+def test_no_crl_is_signed_by_a_clock_that_differs(world: World) -> None:
+    world.net.clock.leap(21 * DAY)
+    world.net.nodes["a"].clock.wrong_by = timedelta(minutes=10)
+    world.sync("a")
+    assert tend(world, "a").waiting[0].waiting_for == "the clock"
+
+
+def test_a_holder_that_was_killed_before_it_told_tells_afterwards(world: World) -> None:
+    number = issue(world)
+    world.net.clock.sleep(300)
+    assert tend(world, "a").text == f"CRL {number} goes to every member"
+    assert tend(world, "a").result is Result.NOTHING
+
+
+def test_a_crl_that_no_record_carries_is_told_as_a_failure(world: World) -> None:
+    host = world.host("a")
+    found = etcdstore.load_authority(host)
+    assert found is not None
+    now = host.clock.now()
+    many = [
+        Revoked(serial=Serial(f"{number:040x}"), reason=Reason.SUPERSEDED, at=now)
+        for number in range(1, 1500)
+    ]
+    etcdstore.save_crl(host, etcdcrl.new_crl(found[1], many, number=2, now=now))
+    assert tend(world, "a").result is Result.FAILED
+    assert "crl-too-large" in failed(world, "a")
+
+
+def test_a_node_without_a_root_has_no_crl_to_tend(tmp_path: Path) -> None:
+    made = World(tmp_path)
+    made.node("a", mode="local")
+    made.create("a")
+    made.net.nodes["a"].overlay_etcd_installed = True
+    made.net.nodes["a"].paths.spec.write_text("installation: {mode: cloud_advanced}\n")
+    assert tend(made, "a").result is Result.NOTHING
