@@ -25,6 +25,16 @@ venv: $(VENV)/done ## the pinned Python environment of developers, cached outsid
 test: venv ## the fast tests (under 60 s): unit, flow, lint of docs
 	$(PY) -m pytest -n 2 -m "not fuzz and not long and not exhaustive" tests
 
+.PHONY: coverage
+coverage: export PYTHONPATH := tests/startup
+coverage: export COVERAGE_RCFILE := $(CURDIR)/tests/coveragerc
+coverage: venv ## the fast tests again, measured: each line and branch of keel/mesh runs
+	rm -rf build/coverage && mkdir -p build/coverage
+	COVERAGE_PROCESS_START=$(COVERAGE_RCFILE) $(PY) -m pytest -n 2 -m "not fuzz and not long and not exhaustive" tests
+	$(PY) -m coverage combine --quiet
+	$(PY) -m coverage json --quiet
+	$(PY) -m tests.covered
+
 .PHONY: kill
 kill: venv ## every flow killed at many of its effects; make test has a few of them
 	$(PY) -m pytest -n 2 -m long tests/flow

@@ -160,6 +160,9 @@ class _Directory:
     entries: dict[str, _File | _Directory] = field(default_factory=dict)
     synced: dict[str, _File | _Directory] = field(default_factory=dict)
 
+    def there(self, unsynced: Unsynced) -> dict[str, _File | _Directory]:
+        return self.synced if unsynced is Unsynced.DROPPED else self.entries
+
 
 class DiskModel:
     """A disk that remembers what was made durable. Starts as `root` is now, all of it durable."""
@@ -207,6 +210,10 @@ class DiskModel:
         _save(self._root, target, unsynced)
         return target
 
+    def image(self, unsynced: Unsynced) -> dict[str, bytes | None]:
+        """The same as a value: each path with its bytes, or None for a directory."""
+        return dict(_flat(self._root, "", unsynced))
+
     def _place(self, path: str) -> tuple[_Directory, str]:
         place = Path(path)
         return self._directory(str(place.parent)), place.name
@@ -247,10 +254,20 @@ def _load(path: Path) -> _Directory:
     return directory
 
 
+def _flat(
+    directory: _Directory, below: str, unsynced: Unsynced
+) -> Iterator[tuple[str, bytes | None]]:
+    for name, node in directory.there(unsynced).items():
+        if isinstance(node, _Directory):
+            yield f"{below}{name}", None
+            yield from _flat(node, f"{below}{name}/", unsynced)
+        else:
+            yield f"{below}{name}", node.content(unsynced)
+
+
 def _save(directory: _Directory, target: Path, unsynced: Unsynced) -> None:
     target.mkdir(parents=True)
-    entries = directory.synced if unsynced is Unsynced.DROPPED else directory.entries
-    for name, node in entries.items():
+    for name, node in directory.there(unsynced).items():
         if isinstance(node, _Directory):
             _save(node, target / name, unsynced)
         else:
