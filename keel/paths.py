@@ -88,6 +88,11 @@ class Paths:
         return self.mesh / "network.json"
 
     @cached_property
+    def clock(self) -> Path:
+        """The highest time that this node has seen (keel.mesh.clocks)."""
+        return self.mesh / "clock.json"
+
+    @cached_property
     def left(self) -> Path:
         """Where `keel mesh leave` moves a former mesh's keys and state; never deleted by keel."""
         return self.root / "var/lib/keel/left"

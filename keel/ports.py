@@ -243,6 +243,10 @@ class Machine(Protocol):
     def ssh_sessions(self) -> tuple[IPv4Address | IPv6Address, ...]:
         """The far ends of sshd's established connections."""
 
+    def clock_synchronized(self) -> bool:
+        """Whether NTP keeps this host's clock, as the kernel knows; False when it cannot be
+        told."""
+
     def bound_tcp(self) -> str:
         """Bound TCP's silence after a cut (design section 5); the setting that holds now."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from keel.cli.doctor import DOCTOR
 from keel.cli.etcd import ETCD
 from keel.cli.invite import INVITE
 from keel.cli.mesh import CREATE, JOIN, LEAVE, SYNC, UP
@@ -16,7 +17,7 @@ MESH = Group(
     name="mesh",
     summary="this node's mesh: create, join, look, leave",
     description="A mesh of servers over WireGuard with one signed roster, and the registry on it.",
-    children=(CREATE, INVITE, JOIN, LEAVE, REMOVE, STATUS, SYNC, UP, TRUST, ETCD),
+    children=(CREATE, INVITE, JOIN, LEAVE, REMOVE, STATUS, SYNC, UP, DOCTOR, TRUST, ETCD),
 )
 
 TREE = Group(

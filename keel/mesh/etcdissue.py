@@ -32,6 +32,7 @@ def make_root(host: Host, node: Node) -> None:
     etcdstore.prepare(host)
     key = etcdstore.make_key(host, place / "root.key")
     if host.files.read(place / "root.pem") is None:
+        talk.refuse_wrong_clock(host)
         root = etcdpki.new_root(
             node.mesh,
             Generation(number=1),

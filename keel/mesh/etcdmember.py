@@ -297,7 +297,9 @@ def execute(host: Host, node: Node, step: Step, enable_spec: EnableSpec) -> None
 
 
 def issue_leaves(host: Host, node: Node) -> Leaves:
-    """A new pair of leaves under the newest intermediate, checked before it is kept."""
+    """A new pair of leaves under the newest intermediate, checked before it is kept; Refused
+    `clock-off` while this node's clock cannot be right."""
+    talk.refuse_wrong_clock(host)
     granted = etcdstore.load_intermediate(host)
     if granted is None:
         raise Refused(

@@ -27,7 +27,7 @@ DATA_LOST = (
 
 
 CLOCK = "the clock"
-CLOCK_DIFFERS = "this node's differs from most members' by five minutes or more"
+CLOCK_DIFFERS = "most members' clocks, or a time it has seen, contradict it: `keel mesh doctor`"
 
 
 class Action(StrEnum):

@@ -62,6 +62,7 @@ def sync(host: Host, spec: Spec) -> Done[Synced] | Incomplete[Synced]:
             reached.append(member)
             learned += outcome
     behind.heard(host, answered=len(reached), asked=len(reached) + len(missing))
+    talk.keep_time(host)
     value = Synced(reached=tuple(reached), learned=learned)
     if missing:
         return Incomplete(

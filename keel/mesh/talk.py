@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from keel import codec
 from keel.errors import BadValue, KeelError, PeerError, Refused
-from keel.mesh import clocks, envelope
-from keel.mesh.clocks import Heard
+from keel.mesh import clocks, envelope, store
+from keel.mesh.clocks import Heard, Highest, Judged
 from keel.mesh.envelope import Answered, Message
 from keel.mesh.members import Member
 from keel.mesh.store import Node
@@ -91,14 +91,51 @@ def keep_clocks(host: Host, said: Iterable[datetime], *, asked: datetime) -> Non
     host.files.write(host.paths.clocks, codec.dumps(heard))
 
 
-def clock_is_off(host: Host) -> bool:
-    """Whether this node's clock differs from most members' that answered in the last sync."""
+def keep_time(host: Host) -> None:
+    """Keep the time as the highest seen, when somebody vouches for it; NTP is asked only when
+    nobody was heard in this boot."""
+    highest, _ = load_highest_time(host)
+    now, judged = host.clock.now(), judge_clock(host)
+    if highest is not None and now - highest.time < clocks.LIMIT:
+        return
+    ntp = judged.heard == 0 and host.machine.clock_synchronized()
+    if clocks.vouched(judged, ntp=ntp):
+        save_highest_time(host, now)
+
+
+def save_highest_time(host: Host, now: datetime) -> None:
+    """From now on this node, while it hears nobody, believes no time before this one."""
+    with store.locked(host, "the mesh"):
+        host.files.write(host.paths.clock, codec.dumps(Highest(time=now)))
+
+
+def load_highest_time(host: Host) -> tuple[Highest | None, bool]:
+    """The highest time seen, and whether its file is damaged."""
+    raw = host.files.read(host.paths.clock)
+    try:
+        if raw is None:
+            return None, False
+        return codec.loads(Highest, raw, max_bytes=MAX_CLOCKS_BYTES, strict=False), False
+    except BadValue:
+        return None, True
+
+
+def judge_clock(host: Host) -> Judged:
+    """What speaks for and against this node's clock."""
     raw = host.files.read(host.paths.clocks)
     try:
         heard = None if raw is None else codec.loads(Heard, raw, max_bytes=MAX_CLOCKS_BYTES)
     except BadValue:
         heard = None  # a hint of this boot, made anew within a minute
-    return clocks.is_off(heard, now=host.clock.now(), monotonic=host.clock.monotonic())
+    highest, damaged = load_highest_time(host)
+    now, monotonic = host.clock.now(), host.clock.monotonic()
+    return clocks.judge(heard, highest, now=now, monotonic=monotonic, damaged=damaged)
+
+
+def clock_is_off(host: Host) -> bool:
+    """Whether this node's clock cannot be right: it differs from most members' that answered in
+    the last sync, or is before a time that this node has seen."""
+    return judge_clock(host).off
 
 
 def refuse_wrong_clock(host: Host) -> None:
@@ -106,8 +143,10 @@ def refuse_wrong_clock(host: Host) -> None:
     if clock_is_off(host):
         raise Refused(
             "clock-off",
-            "this node's clock differs from most members' by five minutes or more",
-            "set it right (`timedatectl set-ntp true`), then run this again",
+            "this node's clock cannot be right: most members' clocks, or a time that it has seen,"
+            " contradict it",
+            "set it right (`timedatectl set-ntp true`), then run this again; `keel mesh doctor`"
+            " says what contradicts it",
         )
 
 

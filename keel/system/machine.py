@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
-from keel.errors import BadValue
+from keel.errors import BadValue, DeadlinePassed
 from keel.ports import Proc
 from keel.types import Endpoint
 
@@ -30,6 +30,9 @@ class TcpSetting:
 TCP_SETTINGS = (TcpSetting("tcp_rto_max_ms", 2000, 120_000), TcpSetting("tcp_retries2", 5, 15))
 """The first that the kernel has (6.15 brought tcp_rto_max_ms); with either, a connection that was
 cut for 120 s is back, or given up, 2 to 8 s after the path is."""
+
+NTP_SECONDS = 5.0
+"""It answers at once, or D-Bus is not there."""
 
 _TUNNELS = frozenset(
     {"wireguard", "vxlan", "geneve", "gre", "gretap", "ip6gre", "ip6gretap", "ipip", "sit"}
@@ -62,6 +65,15 @@ class LinuxMachine:
     def ssh_sessions(self) -> tuple[IPv4Address | IPv6Address, ...]:
         listed = self._proc.run(["ss", "-H", "-t", "-n", "-p", "state", "established"]).stdout
         return far_ends(listed.decode("utf-8", "replace"), program="sshd")
+
+    def clock_synchronized(self) -> bool:
+        """Asked of systemd, which may look: keel's own units have no right to the clock."""
+        argv = ["timedatectl", "show", "--property=NTPSynchronized", "--value"]
+        try:
+            shown = self._proc.run(argv, timeout_seconds=NTP_SECONDS, check=False)
+        except DeadlinePassed:
+            return False
+        return shown.returncode == 0 and shown.stdout.strip() == b"yes"
 
     def bound_tcp(self) -> str:
         """A lower value is left alone; where /proc/sys is read-only nothing changes, and what is

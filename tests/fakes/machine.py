@@ -214,6 +214,7 @@ class FakeMachine:
     root: bool = True
     tcp: str = "off"
     sessions: tuple[IPv4Address | IPv6Address, ...] = ()
+    ntp: bool = False
 
     def hostname(self) -> str:
         return self.name
@@ -226,6 +227,9 @@ class FakeMachine:
 
     def ssh_sessions(self) -> tuple[IPv4Address | IPv6Address, ...]:
         return self.sessions
+
+    def clock_synchronized(self) -> bool:
+        return self.ntp
 
     def bound_tcp(self) -> str:
         self.effects.happen("bound tcp")

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from keel.cli.doctor import Doctor
 from keel.errors import Refused
-from keel.mesh import etcdcredentials, etcdstore, status, talk
+from keel.mesh import doctor, etcdcredentials, etcdstore, status, talk
 from keel.mesh.duty import Duty, Result
 from keel.mesh.liveness import Liveness
 from tests.flow.world import World
@@ -107,3 +108,115 @@ def test_status_tells_a_clock_that_is_too_far_off_for_an_answer(
     found = status.look(world.host("a"), world.spec("a"))
     (seen,) = (one for one in found.members if one.member.display == "c")
     assert (seen.state, seen.clock_offset) == (Liveness.UP, wrong_by)
+
+
+# --- alone: what a node has seen (design section 3)
+
+YEAR = timedelta(days=365)
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> World:
+    """A founder that nobody joined, kept by NTP, booted again."""
+    world = World(tmp_path)
+    node = world.node("a")
+    node.machine.ntp = True
+    world.create("a")
+    world.sync("a")
+    return world
+
+
+def highest(world: World, name: str) -> timedelta | None:
+    """How long ago the time was kept, by a right clock."""
+    found, _ = talk.load_highest_time(world.host(name))
+    return None if found is None else world.net.clock.now() - found.time
+
+
+def test_a_lone_node_signs_nothing_before_a_time_that_it_has_seen(alone: World) -> None:
+    alone.net.nodes["a"].clock.wrong_by = -YEAR
+    alone.net.nodes["a"].machine.ntp = False
+    with pytest.raises(Refused) as caught:
+        etcdcredentials.grant_oneself(alone.host("a"), alone.loaded("a"))
+    assert caught.value.rule == "clock-off"
+    assert "doctor" in caught.value.remedy()
+    alone.net.nodes["a"].clock.wrong_by = timedelta()
+    etcdcredentials.grant_oneself(alone.host("a"), alone.loaded("a"))
+
+
+def test_the_time_is_kept_now_and_then_and_never_lowered_by_itself(alone: World) -> None:
+    assert highest(alone, "a") == timedelta()
+    alone.net.clock.sleep(299)
+    alone.sync("a")
+    assert highest(alone, "a") == timedelta(seconds=299)
+    alone.net.clock.sleep(1)
+    alone.sync("a")
+    assert highest(alone, "a") == timedelta()
+    alone.net.nodes["a"].clock.wrong_by = -YEAR
+    alone.sync("a")
+    assert highest(alone, "a") == timedelta()
+
+
+def test_a_time_for_which_nobody_vouches_is_not_kept(alone: World) -> None:
+    node = alone.net.nodes["a"]
+    node.machine.ntp = False
+    node.clock.wrong_by = YEAR
+    alone.sync("a")
+    assert highest(alone, "a") == timedelta()
+
+
+def test_what_the_members_say_goes_before_what_a_node_has_seen(world: World) -> None:
+    world.settle()
+    talk.save_highest_time(world.host("b"), world.net.clock.now() + YEAR)
+    world.sync("b")
+    assert not talk.clock_is_off(world.host("b"))
+    world.net.nodes["b"].power_off()
+    world.net.nodes["b"].power_on()
+    assert talk.clock_is_off(world.host("b"))
+
+
+def test_the_operator_may_accept_the_clock_of_a_lone_node(alone: World) -> None:
+    node = alone.net.nodes["a"]
+    node.machine.ntp = False
+    node.clock.wrong_by = -YEAR
+    found = doctor.look_at_clock(alone.host("a"))
+    assert "which it has seen" in found.why
+    assert "--accept-clock" in found.remedy
+    accepted = doctor.accept_clock(alone.host("a"))
+    assert (accepted.value.why, accepted.value.remedy) == ("", "")
+    assert highest(alone, "a") == YEAR
+    assert not talk.clock_is_off(alone.host("a"))
+
+
+def test_a_damaged_file_of_the_time_stops_signing_until_the_clock_is_accepted(
+    alone: World,
+) -> None:
+    host = alone.host("a")
+    alone.net.nodes["a"].paths.clock.write_bytes(b"")
+    alone.sync("a")
+    assert talk.clock_is_off(host)
+    assert "damaged" in doctor.look_at_clock(host).why
+    doctor.accept_clock(host)
+    assert not talk.clock_is_off(host)
+
+
+def test_a_clock_that_the_members_contradict_is_not_accepted(world: World) -> None:
+    set_clock(world, "b", WRONG)
+    before = talk.load_highest_time(world.host("b"))
+    assert "1 of 1 members' clocks differ" in doctor.look_at_clock(world.host("b")).why
+    with pytest.raises(Refused) as caught:
+        doctor.accept_clock(world.host("b"))
+    assert caught.value.rule == "clock-contradicted"
+    assert talk.load_highest_time(world.host("b")) == before
+
+
+@pytest.mark.parametrize("accept", [False, True])
+def test_the_command_says_what_it_found(alone: World, accept: bool) -> None:
+    node = alone.net.nodes["a"]
+    node.machine.ntp = False
+    node.clock.wrong_by = -YEAR
+    report = Doctor(accept_clock=accept).run(alone.host("a"))
+    document: dict[str, dict[str, object]] = report.document  # type: ignore[assignment]
+    assert document["clock"]["right"] is accept
+    assert ("nothing contradicts it" in report.text) is accept
+    assert ("accepted" in report.text) is accept
+    assert bool(report.notes) is not accept

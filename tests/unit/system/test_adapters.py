@@ -6,12 +6,13 @@ import io
 import json
 import os
 import time
+from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
-from keel.errors import BadValue, DiskTrouble, LockHeld, ProcFailed
+from keel.errors import BadValue, DeadlinePassed, DiskTrouble, LockHeld, ProcFailed
 from keel.ports import Completed, UnitState
 from keel.system.chance import SystemChance
 from keel.system.clock import SystemClock
@@ -348,6 +349,20 @@ def test_tcp_that_nobody_bounded_is_off_and_looking_changes_nothing(tmp_path: Pa
     directory = _sysctls(tmp_path, tcp_retries2=15)
     assert LinuxMachine(FakeProc(), root=tmp_path).tcp_bound_now() == "off"
     assert (directory / "tcp_retries2").read_text() == "15\n"
+
+
+@pytest.mark.parametrize(
+    ("shown", "synchronized"), [(b"yes\n", True), (b"no\n", False), (None, False)]
+)
+def test_ntp_is_asked_of_systemd(shown: bytes | None, synchronized: bool) -> None:
+    class Systemd(FakeProc):
+        def run(self, argv: Sequence[str], **_: object) -> Completed:
+            assert argv[0] == "timedatectl"
+            if shown is None:
+                raise DeadlinePassed("timedatectl", "D-Bus")
+            return Completed(returncode=0, stdout=shown, stderr=b"")
+
+    assert LinuxMachine(Systemd()).clock_synchronized() is synchronized
 
 
 @pytest.mark.parametrize(("before", "after"), [(5, 15), (15, 15), (3, 3)])

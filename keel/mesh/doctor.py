@@ -1,0 +1,74 @@
+"""`keel mesh doctor`: what keeps this node from signing, looked at piece by piece (O5).
+
+Owns the look at the clock and the one thing that an operator can do about it here. Changes nothing
+but when it is told to accept the clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from keel import codec
+from keel.errors import Refused
+from keel.mesh import store, talk
+from keel.mesh.clocks import Judged
+from keel.outcome import Done
+from keel.ports import Host
+
+SET_RIGHT = "set this node's clock right: `timedatectl set-ntp true`, then `keel mesh sync`"
+ACCEPT = "if the clock is right: `keel mesh doctor --accept-clock`; if not: `timedatectl set-time`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockFound:
+    """The clock and what speaks for and against it. `why`: what is wrong; `remedy`: what to type;
+    both empty while nothing is."""
+
+    now: datetime
+    highest: datetime | None
+    judged: Judged
+    synchronized: bool
+    why: str
+    remedy: str
+
+
+def look_at_clock(host: Host) -> ClockFound:
+    """This node's clock; asks NTP, but no member: those were heard by the last sync."""
+    store.require(host)
+    highest, _ = talk.load_highest_time(host)
+    judged = talk.judge_clock(host)
+    why, remedy = _verdict(judged)
+    return ClockFound(
+        now=host.clock.now(),
+        highest=highest.time if highest else None,
+        judged=judged,
+        synchronized=host.machine.clock_synchronized(),
+        why=why,
+        remedy=remedy,
+    )
+
+
+def accept_clock(host: Host) -> Done[ClockFound]:
+    """The operator's word that the clock is right: the highest time seen is what it says now.
+    Refused while most members say otherwise; it would change nothing."""
+    found = look_at_clock(host)
+    if found.judged.heard and found.judged.off:
+        raise Refused("clock-contradicted", found.why, SET_RIGHT)
+    talk.save_highest_time(host, found.now)
+    kept = codec.format_time(found.now.replace(microsecond=0))
+    return Done(value=look_at_clock(host), changed=(f"clock {kept} accepted",))
+
+
+def _verdict(judged: Judged) -> tuple[str, str]:
+    if not judged.off:
+        return "", ""
+    if judged.damaged:
+        return "the file that keeps the highest time seen is damaged", ACCEPT
+    if judged.before is not None:
+        seen = codec.format_time(judged.before.replace(microsecond=0))
+        return f"no member was heard, and the clock is before {seen}, which it has seen", ACCEPT
+    return (
+        f"{judged.differ} of {judged.heard} members' clocks differ by five minutes or more",
+        SET_RIGHT,
+    )
