@@ -3,26 +3,35 @@
 (C1) A scenario counts when it ran and raised nothing. Nothing is run again, but for a link whose
      measurement before the scenario was void: once.
 (C2) Every name in required.txt has to be there and to pass, and every scenario has to be in it.
+(C3) Some run side by side: mostly they wait for a link's delay or a timer. None knows of another,
+     and a link that suffers by it is found void before it counts.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import multiprocessing
 import os
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 from pathlib import Path
 
-from netns import build, mesh
-from netns.lab import Lab, forget_snapshot
+from netns import build, image, mesh
+from netns.lab import Lab, forget_snapshot, has_snapshot
 from netns.scenario import STANDARD, Failed, Report, Scenario, discover, is_void, measure_link
 from netns.topology import names
 
 REQUIRED = Path(__file__).parent / "scenarios" / "required.txt"
 SEEDS = (1, 2)  # of the first and of the second try of a link
+AT_ONCE = 2  # on two cores; KEEL_SCENARIOS_AT_ONCE says otherwise
+SPAWN = multiprocessing.get_context("spawn")
 HEADERS = ("SCENARIO", "ROWS", "SECONDS", "RESULT", "LINK", "WIREGUARD", "SEED")
 
 
@@ -83,41 +92,29 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join([*lines, f"{passed} passed, {len(results) - passed} failed"]) + "\n"
 
 
-class Snapshots:
-    """The labs of this run that are joined already: scenarios that want the same one share it."""
-
-    def __init__(self) -> None:
-        self._names: dict[tuple[object, ...], str] = {}
-
-    def of(self, scenario: Scenario) -> str:
-        """The snapshot to begin from; empty when there is none yet, or none is wanted."""
-        return self._names.get(self._key(scenario), "") if scenario.joined else ""
-
-    def add(self, scenario: Scenario) -> str:
-        """The name under which to save."""
-        name = f"check-{os.getpid()}-{len(self._names)}"
-        self._names[self._key(scenario)] = name
-        return name
-
-    def forget(self) -> None:
-        for name in self._names.values():
-            forget_snapshot(name)
-
-    def _key(self, scenario: Scenario) -> tuple[object, ...]:
-        wanted = scenario
-        return (wanted.members, wanted.link, wanted.mode, wanted.family, wanted.image)
+def snapshot_name(scenario: Scenario, run: int) -> str:
+    """The joined lab of this run (a process id) that scenarios of one kind begin from."""
+    wanted = scenario
+    kind = (wanted.members, wanted.link, wanted.mode, wanted.family, wanted.image)
+    return f"check-{run}-{hashlib.sha256(repr(kind).encode()).hexdigest()[:8]}"
 
 
-def run_scenario(scenario: Scenario, snapshots: Snapshots) -> Result:
+def in_order(scenarios: Sequence[Scenario], required: Sequence[str]) -> list[Scenario]:
+    """As required.txt lists them: the long ones first, so that the last to end is a short one."""
+    places = {name: place for place, name in enumerate(required)}
+    return sorted(scenarios, key=lambda one: places.get(one.name, len(places)))
+
+
+def run_scenario(scenario: Scenario, run: int) -> Result:
     """Bring a lab up, measure its link, run, take it down."""
-    sys.stdout.write(f"{scenario.name} ({', '.join(scenario.rows) or 'the lab'})\n")
+    report = Report(scenario.name)
+    report.note(f"-- begins: {', '.join(scenario.rows) or 'the lab'}")
     begun = time.monotonic()
-    lab = Lab(f"check-{os.getpid()}")
+    lab = Lab(f"check-{run}-{scenario.name.replace('_', '-')}"[:32].rstrip("-"))
     ran = {}
     try:
         with lab:
-            report = Report()
-            seed = _bring_up(lab, scenario, snapshots, report)
+            seed = _bring_up(lab, scenario, run, report)
             ran = {**lab.backends(), "seed": str(seed)}
             try:
                 scenario.run(lab, report)
@@ -127,38 +124,66 @@ def run_scenario(scenario: Scenario, snapshots: Snapshots) -> Result:
         verdict = "passed"
     except VoidLink as error:
         verdict = "void"
-        sys.stdout.write(f"  {error}\n")
+        report.note(str(error))
     except Exception:  # noqa: BLE001 - one scenario's end, whatever it is, must not end the others
         verdict = "failed"
-        traceback.print_exc(file=sys.stdout)
+        report.note(traceback.format_exc())
     seconds = time.monotonic() - begun
+    report.note(f"-- {verdict}")
     return Result(name=scenario.name, rows=scenario.rows, seconds=seconds, verdict=verdict, **ran)
+
+
+def run_all(scenarios: Sequence[Scenario], *, at_once: int) -> list[Result]:
+    """Each in a process and a lab of its own, so many side by side (C3)."""
+    run = os.getpid()
+    try:
+        with ProcessPoolExecutor(at_once, max_tasks_per_child=1, mp_context=SPAWN) as pool:
+            return list(pool.map(_run_named, [one.name for one in scenarios], repeat(run)))
+    finally:
+        for name in {snapshot_name(one, run) for one in scenarios}:
+            forget_snapshot(name)
+            image.forget_turns(name)
+
+
+def _run_named(name: str, run: int) -> Result:
+    (scenario,) = (one for one in discover() if one.name == name)
+    return run_scenario(scenario, run)
 
 
 class VoidLink(Failed):
     """Twice, the link was not what was asked for."""
 
 
-def _bring_up(lab: Lab, scenario: Scenario, snapshots: Snapshots, report: Report) -> int:
+def _bring_up(lab: Lab, scenario: Scenario, run: int, report: Report) -> int:
     """Returns the seed of the link that counts. Raises VoidLink."""
-    for seed in SEEDS:
-        saved = snapshots.of(scenario)
-        if saved:
-            lab.load(saved, seed=seed)
-        else:
-            _boot(lab, scenario, seed)
-        report.note(lab.describe())
-        if scenario.link == STANDARD and scenario.members > 1:
-            pings = measure_link(lab, names(scenario.members))
-            report.note(f"link: {pings}")
-            if is_void(pings):
-                report.note("the link is not what was asked for: void")
-                continue
-        if scenario.joined and not saved:
+    if not scenario.joined:
+        return _measured(lab, scenario, report, partial(_boot, lab, scenario))
+    saved = snapshot_name(scenario, run)
+    with image.one_at_a_time(saved):
+        if not has_snapshot(saved):
+            seed = _measured(lab, scenario, report, partial(_boot, lab, scenario))
             mesh.join_all(lab, names(scenario.members))
-            lab.save(snapshots.add(scenario))
-        return seed
+            lab.save(saved)
+            return seed
+    return _measured(lab, scenario, report, partial(_load, lab, saved))
+
+
+def _measured(lab: Lab, scenario: Scenario, report: Report, start: Callable[[int], None]) -> int:
+    for seed in SEEDS:
+        start(seed)
+        report.note(lab.describe())
+        if scenario.link != STANDARD or scenario.members < 2:
+            return seed
+        pings = measure_link(lab, names(scenario.members))
+        report.note(f"link: {pings}")
+        if not is_void(pings):
+            return seed
+        report.note("the link is not what was asked for: void")
     raise VoidLink("two void links")
+
+
+def _load(lab: Lab, saved: str, seed: int) -> None:
+    lab.load(saved, seed=seed)
 
 
 def _boot(lab: Lab, scenario: Scenario, seed: int) -> None:
@@ -185,13 +210,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"netns/check: error: no such scenario: {', '.join(sorted(unknown))}\n")
         return 2
     build.package_layer()
-    snapshots = Snapshots()
-    try:
-        results = [run_scenario(s, snapshots) for s in scenarios if not wanted or s.name in wanted]
-    finally:
-        snapshots.forget()
+    required = required_names(REQUIRED.read_text())
+    chosen = [one for one in in_order(scenarios, required) if not wanted or one.name in wanted]
+    at_once = int(os.environ.get("KEEL_SCENARIOS_AT_ONCE", AT_ONCE))
+    begun = time.monotonic()
+    results = run_all(chosen, at_once=at_once)
     if not wanted:
-        results = complete(results, required_names(REQUIRED.read_text()))
+        results = complete(results, required)
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.write("\n" + table(results))
+        took = time.monotonic() - begun
+        sys.stdout.write(f"{at_once} side by side, {took:.0f} seconds in all\n")
     return 0 if all(result.verdict == "passed" for result in results) else 1

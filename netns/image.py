@@ -150,6 +150,22 @@ def made_once(target: Path, make: Callable[[Path], None]) -> Path:
     return target
 
 
+@contextlib.contextmanager
+def one_at_a_time(what: str) -> Iterator[None]:
+    """Only one process at a time does what has this name."""
+    with _locked(_lock_of(what)):
+        yield
+
+
+def forget_turns(what: str) -> None:
+    """Nobody will do it any more."""
+    _lock_of(what).unlink(missing_ok=True)
+
+
+def _lock_of(what: str) -> Path:
+    return cache() / f".{what}.lock"
+
+
 def parse_index_targets(text: str) -> dict[str, str]:
     """Archive label -> mirror, from `apt-get indextargets` as `origin|label|uri`; first wins."""
     mirrors: dict[str, str] = {}

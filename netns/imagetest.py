@@ -1,4 +1,6 @@
-"""Runs the unit tests with Debian 13's own Python and packages (`netns/imagetest`)."""
+"""Runs the unit tests with Debian 13's own Python and packages (`netns/imagetest`), and zlint, which
+is there alone, over every kind of certificate and CRL.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ SCRIPT = """
 cp -a /run/source /tmp/source
 cd /tmp/source
 python3 --version
+python3 -m tests.pki.linters --out /tmp/pki-lint --need openssl zlint
 python3 -m pytest -n 2 -m "not fuzz and not tools and not long and not exhaustive" tests
 """
 
@@ -31,7 +34,7 @@ def main() -> int:
             shutil.copy2(build.CHECKOUT / name, target, follow_symlinks=False)
         try:
             run_in_layers(
-                image.roots("test"), SCRIPT, what="the tests", binds={Path(scratch): "/run/source"}
+                image.roots("test"), SCRIPT, what="zlint and the tests", binds={Path(scratch): "/run/source"}
             )
         except SandboxFailed as error:
             sys.stderr.write(f"netns/imagetest: error: {error}\n")

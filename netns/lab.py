@@ -429,6 +429,11 @@ def _snapshot(name: str) -> Path:
     return image.cache() / "snapshots" / name
 
 
+def has_snapshot(snapshot: str) -> bool:
+    """Whether a lab was saved under this name."""
+    return _snapshot(snapshot).exists()
+
+
 def forget_snapshot(snapshot: str) -> None:
     """Remove a saved lab; nothing happens when there is none."""
     shutil.rmtree(_snapshot(snapshot), ignore_errors=True)

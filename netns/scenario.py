@@ -40,14 +40,15 @@ class Failed(AssertionError):
 
 
 class Report:
-    """Prints what a scenario sees, indented under its name."""
+    """Prints what a scenario sees, beside its name: several may run at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        self.name = name
         self.begun = time.monotonic()
 
     def note(self, text: str) -> None:
         """One line with the seconds since the scenario began."""
-        sys.stdout.write(f"  {time.monotonic() - self.begun:6.1f} s  {text}\n")
+        sys.stdout.write(f"{self.name:14} {time.monotonic() - self.begun:6.1f} s  {text}\n")
         sys.stdout.flush()
 
     def expect(self, holds: bool, what: str) -> None:

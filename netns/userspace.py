@@ -195,5 +195,13 @@ def _setns(libc: ctypes.CDLL, descriptor: int) -> None:
         raise OSError(number, f"setns: {os.strerror(number)}")
 
 
+def hurry() -> None:
+    """Before everybody else: a link that waits for a processor is not the link that was asked for.
+    Where that is forbidden the measurement before a scenario says what comes of it."""
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+
+
 if __name__ == "__main__":
+    hurry()
     Carrier(Path(sys.argv[1]), Path("/run/netns"), int(sys.argv[2])).run()

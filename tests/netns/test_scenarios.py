@@ -1,7 +1,17 @@
+from dataclasses import replace
+
 import pytest
 
-from netns.check import REQUIRED, Result, complete, required_names, table
-from netns.scenario import Pings, discover, is_void, parse_pings
+from netns.check import (
+    REQUIRED,
+    Result,
+    complete,
+    in_order,
+    required_names,
+    snapshot_name,
+    table,
+)
+from netns.scenario import Pings, Report, discover, is_void, parse_pings
 
 ANSWERS = """\
 PING 198.51.100.2 (198.51.100.2) 56(84) bytes of data.
@@ -56,6 +66,25 @@ def test_a_required_scenario_that_did_not_run_fails() -> None:
 def test_a_scenario_that_is_not_required_fails() -> None:
     results = complete([make_result("one"), make_result("two")], ["one"])
     assert results[-1].verdict == "not-required"
+
+
+def test_scenarios_begin_in_the_order_in_which_they_are_required() -> None:
+    first, second, *rest = discover()
+    order = [one.name for one in in_order([first, second, *rest], [second.name, first.name])]
+    assert order[:2] == [second.name, first.name]
+    assert order[2:] == [one.name for one in rest]
+
+
+def test_scenarios_share_the_joined_lab_of_their_kind_and_of_their_run_alone() -> None:
+    one, *_ = discover()
+    same, other = replace(one, name="same"), replace(one, members=one.members + 1)
+    assert snapshot_name(one, 7) == snapshot_name(same, 7)
+    assert len({snapshot_name(one, 7), snapshot_name(one, 8), snapshot_name(other, 7)}) == 3
+
+
+def test_what_a_scenario_notes_stands_beside_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    Report("mesh_join").note("joined")
+    assert capsys.readouterr().out.startswith("mesh_join         0.0 s  joined")
 
 
 def test_the_table_ends_with_the_count() -> None:
