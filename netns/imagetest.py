@@ -34,7 +34,10 @@ def main() -> int:
             shutil.copy2(build.CHECKOUT / name, target, follow_symlinks=False)
         try:
             run_in_layers(
-                image.roots("test"), SCRIPT, what="zlint and the tests", binds={Path(scratch): "/run/source"}
+                image.roots("test"),
+                SCRIPT,
+                what="zlint and the tests",
+                binds={Path(scratch): "/run/source"},
             )
         except SandboxFailed as error:
             sys.stderr.write(f"netns/imagetest: error: {error}\n")

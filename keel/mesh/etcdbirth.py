@@ -23,6 +23,9 @@ from keel.mesh import (
     etcdmember,
     etcdreserve,
     etcdstore,
+    exchange,
+    members,
+    selfrecord,
     store,
     talk,
     up,
@@ -158,8 +161,8 @@ def begin(host: Host, node: Node) -> bytes | None:
 def tell_all(host: Host, node: Node, record: bytes) -> Seen:
     """Send a formation's record to its other parties at once: they have not started yet, and to
     ask each before would only cost a round trip."""
-    members = etcdmember.parse_record(record).members
-    parties = [member for member in talk.others(node) if member.address in members]
+    listed = etcdmember.parse_record(record).members
+    parties = [member for member in talk.others(node) if member.address in listed]
     return Seen(answers={}, waiting=(), told=_send(host, node, record, parties))
 
 
@@ -379,12 +382,25 @@ def _tell_parties(
 
 
 def _send(host: Host, node: Node, record: bytes, parties: list[Member]) -> tuple[str, ...]:
+    message = TakeRecord(record=record, introductions=_introductions(node, record))
     heard = talk.ask_all(
         host,
         node,
-        dict.fromkeys(parties, TakeRecord(record=record)),
+        dict.fromkeys(parties, message),
         CLUSTER,
         TakeRecordAnswer,
         path=ETCD_PATH,
     )
     return tuple(m.display for m, answer in heard.items() if not isinstance(answer, KeelError))
+
+
+def _introductions(node: Node, record: bytes) -> tuple[bytes, ...]:
+    """What makes the parties of a record known to each other: admissions and self records."""
+    listed = etcdmember.parse_record(record).members
+    found: dict[bytes, None] = {}
+    for member in node.view.members:
+        if member.address in listed:
+            newest = selfrecord.newest_of(node, member.key)
+            found |= dict.fromkeys(members.chain(node.roster, member.key))
+            found |= {} if newest is None else {newest: None}
+    return exchange.batch(found)

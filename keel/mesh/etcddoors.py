@@ -18,6 +18,7 @@ from keel.mesh import (
     etcdrecover,
     etcdrevoke,
     etcdstore,
+    receive,
     selfrecord,
     store,
     up,
@@ -100,6 +101,8 @@ def _probe(asked: Asked) -> ProbeAnswer:
 def _take_record(asked: Asked) -> TakeRecordAnswer:
     """Take the holder's record; the tend starts etcd with it."""
     host, wanted = asked.host, asked.body
+    if wanted.introductions:
+        receive.take_records(host, asked.spec, wanted.introductions, asked.member.key)
     with store.locked(host, "the mesh"):
         checked = etcdmember.take_record(
             host, asked.node, wanted.record, window_open=host.files.exists(host.paths.window)

@@ -192,9 +192,11 @@ class TakeGrantAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeRecord:
-    """Take this record."""
+    """Take this record. `introductions`: roster records by which its parties know each other, as
+    they may not have met: what they say first is for etcd's start."""
 
     record: bytes
+    introductions: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

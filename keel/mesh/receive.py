@@ -119,7 +119,7 @@ def _hello(host: Host, spec: Spec, doors: Doors, sender: SigningKey, body: Hello
         doors.joined(host, sender)
         host.units.start(up.SYNC_UNIT, block=False)
     elif body.record is not None:
-        _take_records(host, spec, (body.record,), sender)
+        take_records(host, spec, (body.record,), sender)
     held = store.require(host).roster
     return HelloAnswer(digest=roster.digest(held), etcd=doors.own_role(host))
 
@@ -128,11 +128,11 @@ def _roster(asked: Asked) -> RosterAnswer:
     ask: RosterAsk = asked.body
     held = asked.node.roster
     if ask.records:
-        held = _take_records(asked.host, asked.spec, ask.records, asked.member.key).roster
+        held = take_records(asked.host, asked.spec, ask.records, asked.member.key).roster
     return exchange.reply_to(held, ask)
 
 
-def _take_records(host: Host, spec: Spec, records: tuple[bytes, ...], sender: SigningKey) -> Node:
+def take_records(host: Host, spec: Spec, records: tuple[bytes, ...], sender: SigningKey) -> Node:
     """Merge what somebody sent; the peers follow when it changed anything."""
     with store.locked(host, "the mesh"):
         before = store.require(host)

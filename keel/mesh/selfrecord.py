@@ -8,7 +8,7 @@ from keel.mesh.store import Node
 from keel.mesh.trust import operator_roots
 from keel.ports import Host
 from keel.spec.model import Spec, capability
-from keel.types import Capability, Endpoint
+from keel.types import Capability, Endpoint, SigningKey
 
 
 def own_capability(host: Host, spec: Spec) -> Capability:
@@ -56,9 +56,14 @@ def refresh(host: Host, spec: Spec, node: Node, *, lived: int = 0) -> Node:
 
 def newest(node: Node) -> bytes | None:
     """This node's newest self record as bytes; None before it made one."""
+    return newest_of(node, node.key)
+
+
+def newest_of(node: Node, key: SigningKey) -> bytes | None:
+    """A member's newest self record that this node holds."""
     own = [
         (entry.body.counter, entry.raw)
         for entry in node.roster.entries.values()
-        if isinstance(entry.body, SelfRecord) and entry.signer == node.key
+        if isinstance(entry.body, SelfRecord) and entry.signer == key
     ]
     return max(own)[1] if own else None

@@ -22,6 +22,7 @@ from dataclasses import replace
 from datetime import datetime
 from ipaddress import IPv4Address, IPv6Address
 
+from keel.errors import KeelError
 from keel.mesh import firewallrules, netsettings, store, wgconf
 from keel.mesh.invite import InviteState, claimed_members
 from keel.mesh.members import Member
@@ -81,21 +82,29 @@ def set_peers(
     *,
     wanted_before: Mapping[WgKey, Endpoint] | None = None,
 ) -> tuple[WgKey, ...]:
-    """Turn the interface's peers into these, one by one; the keys that changed (U2, U3)."""
+    """Turn the interface's peers into these, one by one; the keys that changed (U2, U3). One that
+    WireGuard does not take is told and keeps nobody else's from being set (U5)."""
     interface = spec.network.wireguard.interface
     device = host.wireguard.show(interface)
     if device is None:
         return ()
     changed = []
     for change in wgconf.plan_peers(peers, device, wanted_before=wanted_before):
-        match change:
-            case wgconf.RemovePeer():
-                host.wireguard.remove_peer(interface, change.key)
-                changed.append(change.key)
-            case wgconf.SetPeer():
-                host.wireguard.set_peer(interface, change.peer)
-                changed.append(change.peer.key)
+        try:
+            changed.append(_change(host, interface, change))
+        except KeelError as error:
+            host.console.say(f"a peer of {interface} could not be changed: {error.summary()}")
     return tuple(changed)
+
+
+def _change(host: Host, interface: str, change: wgconf.Change) -> WgKey:
+    match change:
+        case wgconf.RemovePeer():
+            host.wireguard.remove_peer(interface, change.key)
+            return change.key
+        case wgconf.SetPeer():
+            host.wireguard.set_peer(interface, change.peer)
+            return change.peer.key
 
 
 def wanted_peers(

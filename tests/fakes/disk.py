@@ -8,7 +8,7 @@ or not; the two ends of that range are images to test against (`Unsynced`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -38,7 +38,8 @@ class Primitive:
 class RecordingDisk:
     """keel.system.disk.DiskOps below `root`; owners are noted and not applied.
 
-    `fail` maps a primitive's name to an OSError number that its next call gives instead.
+    `fail` maps a primitive's name to an OSError number that its next call gives instead;
+    `refuse` gives one for each primitive that it does not let happen.
     """
 
     def __init__(self, root: Path, effects: Effects) -> None:
@@ -48,6 +49,7 @@ class RecordingDisk:
         self.trace: list[Primitive] = []
         self.owners: dict[str, str] = {}
         self.fail: dict[str, int] = {}
+        self.refuse: Callable[[Primitive], int | None] = lambda _: None
 
     def create(self, path: Path, data: bytes, *, mode: int, owner: str | None) -> None:
         self._happen("create", path, data=data, mode=mode, owner=owner)
@@ -124,6 +126,9 @@ class RecordingDisk:
         if name in self.fail:
             number = self.fail.pop(name)
             raise OSError(number, "as the test wants it", str(path))
+        refused = self.refuse(step)
+        if refused is not None:
+            raise OSError(refused, "as the test wants it", str(path))
         self.effects.happen(str(step))
         self.trace.append(step)
 

@@ -74,6 +74,8 @@ class FakeWireGuard:
         self.effects = effects
         self.devices: dict[str, Device] = {}
         self.backend = WgBackend.KERNEL
+        self.refuses: set[WgKey] = set()
+        """Keys that `wg set` ends with a failure for."""
 
     def show(self, interface: str) -> WgDevice | None:
         device = self.devices.get(interface)
@@ -101,6 +103,7 @@ class FakeWireGuard:
     def set_peer(self, interface: str, peer: WgPeer) -> None:
         device = self._device(interface)
         check_peer(device.shown(), peer)
+        self._refuse(peer.key)
         self.effects.happen(f"wg peer {interface} {peer.key} {peer.allowed}")
         found = device.peers.get(peer.key)
         if found is None:
@@ -110,12 +113,17 @@ class FakeWireGuard:
         found.wanted = peer
 
     def remove_peer(self, interface: str, key: WgKey) -> None:
+        self._refuse(key)
         self.effects.happen(f"wg remove {interface} {key}")
         self._device(interface).peers.pop(key, None)
 
     def drop_interface(self, interface: str) -> None:
         self.effects.happen(f"wg drop {interface}")
         self.devices.pop(interface, None)
+
+    def _refuse(self, key: WgKey) -> None:
+        if key in self.refuses:
+            raise ProcFailed(["wg", "set"], 1, "Unable to modify interface: Invalid argument")
 
     def _device(self, interface: str) -> Device:
         found = self.devices.get(interface)

@@ -68,7 +68,7 @@ def kill_everywhere(
     of these ways. AssertionError with every point that did not come to the same end."""
     world = story.arrange(scratch / "disks")
     shutil.copytree(scratch / "disks", scratch / "pristine", symlinks=True)
-    points = _forked(lambda: list(crash_points(_clean(story, world))))
+    points = forked(lambda: list(crash_points(_clean(story, world))))
     assert len(points) >= story.at_least, f"{len(points)} points, {story.at_least} were expected"
     failures = []
     tallies = []
@@ -80,7 +80,7 @@ def kill_everywhere(
         for point in chosen:
             shutil.rmtree(scratch / "disks")
             shutil.copytree(scratch / "pristine", scratch / "disks", symlinks=True)
-            found = _forked(lambda at=point, how=revival: _die_and_go_on(story, world, at, how))
+            found = forked(lambda at=point, how=revival: _die_and_go_on(story, world, at, how))
             failures += [f"{revival.value} at {text}" for text in found]
         tallies.append(Tally(revival.value, len(chosen), len(points)))
     assert not failures, f"{len(failures)}:\n" + "\n".join(failures)
@@ -178,7 +178,7 @@ def tolerate(run: Callable[[], object]) -> KeelError | None:
     return None
 
 
-def _forked(run: Callable[[], T]) -> T:
+def forked(run: Callable[[], T]) -> T:
     """What `run` returns, in a process of its own: no object of this one changes."""
     reader, writer = os.pipe()
     child = os.fork()

@@ -253,6 +253,17 @@ def formed(world: World) -> World:
     return world
 
 
+def test_a_party_knows_the_others_by_the_word_that_begins_the_birth(world: World) -> None:
+    """Its tunnel to the third is made while its etcd starts; no sync came in between."""
+    world.join("c", world.tokens["c"])
+    world.kicks.clear()
+    third = world.loaded("c").address
+    assert third not in world.peers("b")
+    world.tend("a")
+    assert third in world.peers("b")
+    assert world.loaded("b").view.by_address(third)
+
+
 def tell(world: World, teller: str, told: str, record: bytes) -> str:
     """The reason with which a member refuses a record that another brings it."""
     node = world.loaded(teller)

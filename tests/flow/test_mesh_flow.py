@@ -35,6 +35,33 @@ def test_three_nodes_become_one_mesh(world: World) -> None:
     assert members.find(views[2].view, "b").address == views[1].address
 
 
+def test_a_peer_that_wireguard_does_not_take_keeps_nobody_elses_from_being_set(
+    world: World,
+) -> None:
+    for name in "abcd":
+        world.node(name, mode="cloud")
+    world.create("a")
+    for name in "bcd":
+        world.join(name, world.invite("a"))
+        world.settle()
+    world.sync("b")
+    address = {name: world.loaded(name).address for name in "acd"}
+    device = world.net.nodes["b"].wireguard
+    key = world.loaded("c").identity.wireguard.public
+    device.refuses = {key}
+    world.boot("b")
+    assert world.peers("b") == {address["a"], address["d"]}
+    assert any("Invalid argument" in text for text in world.net.nodes["b"].console.said)
+    device.refuses = set()
+    world.sync("b")
+    assert world.peers("b") == set(address.values())
+    device.refuses = {key}
+    world.leave("c")
+    world.settle()
+    assert address["c"] in world.peers("b")  # not even gone, and the rest goes on
+    assert not world.loaded("b").view.by_address(address["c"])
+
+
 def test_the_third_capable_node_gives_birth_to_one_cluster(world: World) -> None:
     for name in "abc":
         world.node(name)
