@@ -1,5 +1,5 @@
-"""Runs the unit tests with Debian 13's own Python and packages (`netns/imagetest`), and zlint, which
-is there alone, over every kind of certificate and CRL.
+"""Runs the unit tests with Debian 13's own Python and packages (`netns/imagetest`), and zlint,
+which is there alone, over every kind of certificate and CRL.
 """
 
 from __future__ import annotations
