@@ -266,6 +266,11 @@ class Paths:
         return self.root / "proc/sys/kernel/random/boot_id"
 
     @cached_property
+    def expelled(self) -> Path:
+        """The removed keys of which etcd's list was seen to be free in this boot."""
+        return self.run / "expelled.json"
+
+    @cached_property
     def lived_counted(self) -> Path:
         """When this boot last counted `lived`, in monotonic seconds."""
         return self.run / "lived-counted"

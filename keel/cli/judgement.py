@@ -39,6 +39,11 @@ class Peers:
     ) -> bool:
         return awaits(self.host.etcd_at, leaders, record, me)
 
+    def removed(self) -> bool:
+        from keel.mesh.etcdlived import removed
+
+        return removed(self.host)
+
     def highest_lived(self) -> int | None:
         from keel.mesh.etcdlived import highest_lived
 

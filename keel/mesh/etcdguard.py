@@ -61,7 +61,8 @@ class StartView:
     `record`: of the cluster's formation. `leaders`: members whose etcd ever saw a leader (asked
     when asks_for_leaders); `awaited`: the cluster that they are in is the record's, has exactly its
     members, and lists this one as never started (asked when there are leaders); `lived_elsewhere`:
-    the highest own `lived` that a peer holds, None when nobody said (asked when asks_for_lived)."""
+    the highest own `lived` that a peer holds, None when nobody said (asked when asks_for_lived);
+    `removed`: this node knows of its own removal from the mesh (looked at then as well)."""
 
     address: IPv6Address
     address_present: bool
@@ -75,6 +76,7 @@ class StartView:
     awaited: bool = False
     lived: int = 0
     lived_elsewhere: int | None = None
+    removed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +112,12 @@ def judge_start(view: StartView, now: datetime) -> Allowed:
             "start-no-cluster",
             "this node is in no cluster, so keel starts no etcd here",
             "nothing, unless etcd is wanted beside keel: it needs a unit of its own then",
+        )
+    if view.removed:
+        raise Refused(
+            "start-removed",
+            "this node was removed from the mesh, and its etcd from the cluster",
+            "`keel mesh leave` here moves its keys and state aside; then join with a new invite",
         )
     if not view.address_present:
         raise Refused(

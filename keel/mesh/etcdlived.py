@@ -15,6 +15,12 @@ LIVED_SECONDS = 60.0
 LIVED_PAUSE_SECONDS = 2.0
 
 
+def removed(host: Host) -> bool:
+    """Questions.removed by this node's own roster."""
+    node = store.require(host)
+    return node.key in node.view.removed
+
+
 def highest_lived(host: Host) -> int | None:
     """Questions.highest_lived by the channel: asks until one peer answers or a minute is over."""
     node = store.require(host)

@@ -143,7 +143,7 @@ def obey(asked: Asked) -> RevokeAnswer:
 
 def request(
     host: Host, node: Node, *, address: IPv6Address, key: SigningKey, reason: Reason
-) -> None:
+) -> Queued:
     """Queue this node's own signed request (V5); the duty asks the holder for it. Hold the lock."""
     body = Revocation(
         mesh=node.mesh,
@@ -162,6 +162,7 @@ def request(
         envelope=wire.encode(wire.seal(KIND_REVOCATION, body, node.identity.signing)),
     )
     etcdstore.save_queue(host, enqueue(etcdstore.load_queue(host), entry))
+    return entry
 
 
 def duty(host: Host, node: Node) -> Duty:

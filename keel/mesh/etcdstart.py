@@ -59,6 +59,9 @@ class Questions(Protocol):
         """Whether one of these serves the record's cluster, with exactly the record's members, and
         lists this node as one that never started."""
 
+    def removed(self) -> bool:
+        """Whether this node's own roster says that it was removed."""
+
     def highest_lived(self) -> int | None:
         """The highest `lived` of this node that a peer holds, asked for up to 60 s; None when
         nobody said."""
@@ -95,7 +98,9 @@ def guard(
         awaited = bool(leaders) and questions.awaits(leaders, view.record, view.address)
         view = replace(view, leaders=leaders, awaited=awaited)
     if asks_for_lived(view):
-        view = replace(view, lived_elsewhere=questions.highest_lived())
+        removed = questions.removed()
+        lived = None if removed else questions.highest_lived()
+        view = replace(view, lived_elsewhere=lived, removed=removed)
     allowed = judge_start(view, host.clock.now())
     if allowed.marker is not None:
         host.files.make_dir(host.paths.etcd_marker.parent, mode=0o700, owner="etcd")

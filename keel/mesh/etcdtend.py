@@ -6,7 +6,7 @@ flock keeps two passes apart. While something is open a faster timer runs the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from keel.errors import KeelError, Refused
@@ -21,6 +21,7 @@ from keel.mesh import (
     etcdmember,
     etcdplace,
     etcdrecover,
+    etcdremove,
     etcdrenew,
     etcdrevoke,
     etcdstate,
@@ -62,7 +63,9 @@ def tend(
         node = store.require(host)
         one = Pass(host=host, node=node, load_spec=load_spec, enable_spec=enable_spec)
         duties: tuple[Duty, ...]
-        if selfrecord.own_capability(host, load_spec()) is not Capability.ETCD:
+        if node.key in node.view.removed:
+            duties = (_try(one, "removed"),)
+        elif selfrecord.own_capability(host, load_spec()) is not Capability.ETCD:
             duties = (nothing("etcd", "this node cannot run etcd"), _try(one, "relay"))
         else:
             duties = tuple(_try(one, name) for name in DUTIES)
@@ -74,7 +77,7 @@ def _try(one: Pass, name: str) -> Duty:
     """One duty behind its own boundary; its failure is kept until it is gone (E15)."""
     host = one.host
     try:
-        duty = DUTIES[name](one)
+        duty = (DUTIES | RETIRED)[name](one)
     except KeelError as error:
         code = error.rule if isinstance(error, Refused) else error.code
         _keep(host, name, (code, error.summary(), error.remedy()))
@@ -121,6 +124,7 @@ def _birth(one: Pass) -> Duty:
 
 def _own_etcd(one: Pass) -> Duty:
     host = one.host
+    etcdremove.refuse_expelled(host, one.node)
     before = etcdstore.load_cluster(host)
     left: Plan = etcdmember.settle(host, one.load_spec, one.enable_spec, one.node)
     after = etcdstore.load_cluster(host)
@@ -150,7 +154,7 @@ def _is_open(host: Host, node: Node) -> bool:
         return False  # the duties met the same, and tell it: a person is needed, and no hurry
 
 
-DUTIES: Mapping[str, Callable[[Pass], Duty]] = {
+DUTIES: dict[str, Callable[[Pass], Duty]] = {
     "credentials": lambda one: etcdcredentials.duty(one.host, one.node),
     "claims": lambda one: etcdlapse.duty(one.host),
     etcdrenew.RENEWAL: lambda one: etcdrenew.duty(one.host, one.node),
@@ -161,9 +165,15 @@ DUTIES: Mapping[str, Callable[[Pass], Duty]] = {
     etcdrenew.SERVED: lambda one: etcdrenew.served(one.host, one.node),
     etcdsupersede.NAME: lambda one: etcdsupersede.duty(one.host, one.node),
     "relay": lambda one: etcdenrol.relay(one.host, one.node),
+    "expulsion": lambda one: etcdremove.duty(one.host, one.node),
     "membership": lambda one: etcdgrow.duty(one.host, one.node),
     "replacement": lambda one: etcdrecover.duty(one.host, one.node),
     "place": lambda one: etcdplace.duty(one.host, one.node),
     "lived": lambda one: etcdhours.duty(one.host, one.load_spec()),
 }
 """Every duty of a pass, in its order: what comes later may lean on what came before."""
+
+RETIRED: dict[str, Callable[[Pass], Duty]] = {
+    "removed": lambda one: etcdremove.retire(one.host, one.node),
+}
+"""What is left to do on a node that knows of its own removal."""

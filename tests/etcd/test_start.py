@@ -39,6 +39,7 @@ class Answers:
     led: tuple[IPv6Address, ...] = ()
     lived: int | None = None
     waits: bool = False
+    gone: bool = False
     asked: list[object] = field(default_factory=list)
 
     def leaders(self, members: Sequence[IPv6Address]) -> tuple[IPv6Address, ...]:
@@ -50,6 +51,9 @@ class Answers:
     ) -> bool:
         self.asked.append((tuple(leaders), record.epoch, me))
         return self.waits
+
+    def removed(self) -> bool:
+        return self.gone
 
     def highest_lived(self) -> int | None:
         self.asked.append("lived")

@@ -120,6 +120,8 @@ class FakeEtcd:
         """How many of the next changes of a kind never reach etcd; the caller hears the same."""
         self.catch_up_seconds = CATCH_UP_SECONDS
         """How long a new member takes until it has the data."""
+        self.refusals: dict[str, int] = {}
+        """How many of the next changes of a kind are refused as if a voter was not connected."""
         self.log: list[str] = []
         self.stuck: dict[str, bytes] = {}
         """What the etcd of a node shows in a handshake (DER), whatever is laid for it."""
@@ -326,7 +328,8 @@ class FakeGateway:
         process = self._serving(timeout_seconds)
         cluster = process.cluster
         led = self._world.led(process)
-        member = cluster.members[process.member]
+        # one that was taken out and has not heard of it goes on as what it was
+        member = cluster.members.get(process.member) or Member(process.member, "", caught_up=True)
         return EtcdStatus(
             member_id=process.member,
             cluster_id=cluster.id,
@@ -414,6 +417,9 @@ class FakeGateway:
         self._caller.effects.happen(f"etcd {kind} {what}")
         process = self._led(timeout_seconds)
         self._lose(self._world.lost_requests, kind, timeout_seconds)
+        if self._world.refusals.get(kind, 0) > 0:
+            self._world.refusals[kind] -= 1
+            raise EtcdError(UNAVAILABLE, "etcdserver: unhealthy cluster")
         yield process
         process.cluster.index += 1
         self._world.settle()
@@ -450,7 +456,8 @@ class FakeGateway:
 
     def _led(self, timeout_seconds: float) -> Process:
         process = self._serving(timeout_seconds)
-        if process.cluster.members[process.member].learner:
+        mine = process.cluster.members.get(process.member)
+        if mine is not None and mine.learner:
             raise EtcdError(UNAVAILABLE, "etcdserver: rpc not supported for learner")
         if not self._world.led(process):
             self._fail(UNAVAILABLE, "etcdserver: request timed out", timeout_seconds)

@@ -15,6 +15,7 @@ from keel.mesh import (
     create,
     etcd,
     etcdform,
+    etcdlived,
     etcdstart,
     etcdstore,
     etcdtend,
@@ -75,7 +76,7 @@ def _with_etcd(raw: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Asks:
-    """keel.mesh.etcdstart.Questions on the fake overlay; no peer remembers a `lived` here."""
+    """keel.mesh.etcdstart.Questions on the fake overlay."""
 
     host: Host
 
@@ -87,8 +88,11 @@ class Asks:
     ) -> bool:
         return etcdstart.awaits(self.host.etcd_at, leaders, record, me)
 
+    def removed(self) -> bool:
+        return etcdlived.removed(self.host)
+
     def highest_lived(self) -> int | None:
-        return None
+        return etcdlived.highest_lived(self.host)
 
     def _saw_leader(self, address: IPv6Address) -> bool:
         try:

@@ -1,0 +1,378 @@
+"""A removed member's place in etcd: the gates before, the end of it after, and what is enforced
+(E18).
+
+Owns the order of effects around keel.mesh.expulsion's judgement. The peer goes by the network
+window, the certificates by keel.mesh.etcdrevoke.
+
+Rules:
+(R1) The gates are looked at before anything is signed; of two voters the one that goes is taken out
+     there and then, while both still carry the change.
+(R2) Otherwise etcd is told last: the removal counts, the peer is gone, then `member remove`.
+(R3) Any tend that holds a counting removal finishes what is left of it; nobody else takes a member
+     out. A removal that is local leaves etcd alone.
+(R4) What is not enforced yet is said, with what it waits for, until it is.
+(R5) Whoever knows of its own removal runs no etcd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from ipaddress import IPv6Address
+
+from keel import codec
+from keel.errors import KeelError, PeerError, Refused
+from keel.mesh import etcdbirth, etcdchange, etcdmember, etcdrevoke, etcdstore, expulsion, store, up
+from keel.mesh.duty import Duty, done, nothing, waits
+from keel.mesh.etcdbirth import Answers
+from keel.mesh.etcdchange import AlreadySo, Changed, NoQuorum
+from keel.mesh.etcdcrl import Reason
+from keel.mesh.etcdstate import Stage
+from keel.mesh.expulsion import Consent, Gate, Seat
+from keel.mesh.members import Member
+from keel.mesh.records import Admission, Genesis, Removal, SelfRecord, Vote
+from keel.mesh.store import Node
+from keel.outcome import Waiting
+from keel.ports import Deadline, EtcdMember, Host
+from keel.types import Capability, EtcdMemberId, SigningKey
+
+NAME = "expulsion"
+MAX_STEPS = 8
+"""More members than can be removed before somebody looks again."""
+SETTLE_SECONDS = 20.0
+"""What a removal waits for etcd itself: where the one that went was the leader, another is elected
+once its peer is gone everywhere."""
+PAUSE_SECONDS = 2.0
+SOON = timedelta(minutes=10)
+"""So long after a removal the tend looks every few seconds for the quorum that it takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enforced:
+    """What holds now of a removal, in sentences, and what does not yet."""
+
+    holds: tuple[str, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+
+
+def before_removal(
+    host: Host, node: Node, subject: Member, consent: Consent | None = None
+) -> tuple[str, ...]:
+    """Pass the gates of a removal that is to count mesh-wide, before its window opens; what the
+    operator has to know first. Refused (removal-no-quorum, removal-one-voter). Changes nothing but
+    with consent to one voter: that member is out of etcd's list when this returns (R1)."""
+    if subject.capability is not Capability.ETCD:
+        return ()
+    seats = _seats_before(host, node)
+    listed = seats or not _in_cluster(host)
+    found = expulsion.gate(seats, subject.address) if listed else _gate_unseen(host, subject)
+    expulsion.refuse(found, subject.display, consent or Consent())
+    told = expulsion.warnings(seats, subject.address)
+    if found is Gate.ONE_VOTER:
+        _take_out_now(host, seats, subject)
+    return told
+
+
+def after_removal(host: Host, node: Node, key: SigningKey, name: str) -> Enforced:
+    """What a removal comes to in etcd, once it counts and the peer is gone: done now as far as it
+    can be, the rest by the tends. Never fails: what could not be done is among the waiting."""
+    if key not in node.view.removed or not _was_capable(node, key):
+        return Enforced()
+    holds: list[str] = []
+    waiting: list[Waiting] = []
+    for part in (_end_place, _end_certificates):
+        try:
+            found = part(host, node, key, name)
+        except KeelError as error:
+            found = Waiting(what=f"{name} in etcd", waiting_for="the timer", why=error.summary())
+        if isinstance(found, Waiting):
+            waiting.append(found)
+        else:
+            holds.append(found)
+    up.kick_tend(host)
+    return Enforced(holds=tuple(holds), waiting=tuple(waiting))
+
+
+def duty(host: Host, node: Node) -> Duty:
+    """Take out of etcd's list whoever a counting removal names (R3)."""
+    if not _in_cluster(host):
+        return nothing(NAME, "this node is in no cluster")
+    if not _is_due(host, node):
+        return nothing(NAME, "nobody who was removed is listed")
+    did: list[str] = []
+    for _ in range(MAX_STEPS):
+        seen = _seats(host, node, etcdbirth.probe_capable(host, node))
+        if isinstance(seen, Waiting):
+            return waits(NAME, seen, is_open=_is_fresh(host, node))
+        seats, doors = seen
+        plan = expulsion.plan(seats)
+        if not plan.steps:
+            break
+        stuck = _expel(host, seats, doors, EtcdMemberId(int(plan.steps[0].subject, 16)))
+        if stuck is not None:
+            return waits(NAME, stuck, *plan.waiting, is_open=True)
+        did.append(plan.steps[0].why)
+    if plan.waiting:
+        return waits(NAME, *plan.waiting, is_open=_is_fresh(host, node))
+    _note_clean(host, node)
+    if did:
+        return done(NAME, "; ".join(did), is_open=True)
+    return nothing(NAME, "nobody who was removed is listed")
+
+
+def refuse_removed(node: Node) -> None:
+    """Refused on a node that knows of its own removal (R5)."""
+    if node.key in node.view.removed:
+        raise Refused(
+            "node-removed",
+            "this node was removed from the mesh: nobody answers it, and its etcd must not run",
+            "`keel mesh leave` here moves its keys and state aside; then join with a new invite",
+        )
+
+
+def retire(host: Host, node: Node) -> Duty:
+    """Stop the etcd of a node that knows of its own removal, then Refused as refuse_removed."""
+    if node.key in node.view.removed and host.overlay.laid("member.pem") is not None:
+        host.overlay.stop()
+    refuse_removed(node)
+    return nothing("removed", "this node is a member")
+
+
+def refuse_expelled(host: Host, node: Node) -> None:
+    """Refused on a member that etcd's own list has no more, though the mesh has it: a person took
+    it out, or its removal is half done. Asked only while its own etcd does not run."""
+    formed = etcdstore.load_cluster(host).stage is Stage.FORMED
+    if not formed or host.units.state(etcdmember.ETCD_UNIT).active == "active":
+        return
+    answers = etcdbirth.probe_capable(host, node)
+    found = etcdchange.read_list(host, _doors(answers))
+    if isinstance(found, NoQuorum) or etcdchange.by_address(found.members, node.address):
+        return
+    raise Refused(
+        "etcd-member-removed",
+        "etcd's list has this member no more, so its etcd would end at once",
+        "`keel mesh etcd recover --replace` gives it a new place in the cluster",
+    )
+
+
+def still_counted(node: Node, members: Sequence[EtcdMember]) -> tuple[str, ...]:
+    """The names of removed members that etcd lists still (R4)."""
+    gone = _removed_addresses(node)
+    return tuple(
+        _name_of(node, gone[address])
+        for one in members
+        if (address := etcdchange.address_of(one)) in gone
+    )
+
+
+def _end_place(host: Host, node: Node, key: SigningKey, name: str) -> str | Waiting:
+    """Its place in etcd's list, as far as this node can end it."""
+    if not _in_cluster(host):
+        return f"etcd: the cluster's members take {name} out of their list by themselves"
+    host.console.waiting(f"taking {name} out of etcd's list of members")
+    deadline = Deadline.after(host.clock, SETTLE_SECONDS)
+    found = duty(host, node)
+    while found.waiting and not deadline.passed(host.clock):
+        host.clock.sleep(PAUSE_SECONDS)
+        found = duty(host, node)
+    address = node.roster.founding.address_of(key)
+    mine = next((one for one in found.waiting if name in one.what), None)
+    if mine is not None or found.waiting:
+        return mine or found.waiting[0]
+    record = etcdmember.current_record(host)
+    was = record is not None and address in record.members
+    return f"etcd: {name} is {'out of' if was else 'not in'} the list of members"
+
+
+def _end_certificates(host: Host, node: Node, key: SigningKey, name: str) -> str | Waiting:
+    """Its certificates: revoked here on the holder, asked of the holder elsewhere."""
+    address = node.roster.founding.address_of(key)
+    reason = Reason.CESSATION
+    with store.locked(host, "the mesh"):
+        if etcdstore.load_authority(host) is not None:
+            number = etcdrevoke.revoke(host, node, address=address, key=key, reason=reason)
+            return f"etcd: CRL {number} revokes the certificates of {name}"
+        entry = etcdrevoke.request(host, node, address=address, key=key, reason=reason)
+    try:
+        answer = etcdrevoke.ask_holder(host, node, entry)
+    except PeerError as error:
+        if error.reason == "revocation-unknown":
+            return f"etcd: {name} never had a certificate"
+        raise
+    if isinstance(answer, Waiting):
+        return answer
+    return f"etcd: the holder's CRL {answer} revokes the certificates of {name}"
+
+
+def _in_cluster(host: Host) -> bool:
+    return etcdstore.load_cluster(host).stage is not Stage.IDLE
+
+
+def _seats_before(host: Host, node: Node) -> tuple[Seat, ...]:
+    """As _seats, or by the members' words on a node that has no etcd to ask; () when nothing is
+    known."""
+    answers = etcdbirth.probe_capable(host, node)
+    seen = _seats(host, node, answers)
+    if not isinstance(seen, Waiting):
+        return seen[0]
+    return () if _in_cluster(host) else _seats_by_word(node, answers)
+
+
+def _seats_by_word(node: Node, answers: Answers) -> tuple[Seat, ...]:
+    """Whoever says that it is in the cluster, and whoever is silent: it may be."""
+    if not any(one.stage is Stage.FORMED for one in answers.values()):
+        return ()
+    return tuple(
+        Seat(
+            id=EtcdMemberId(0),
+            name=member.display,
+            address=member.address,
+            learner=False,
+            healthy=member in answers and answers[member].sees_leader,
+        )
+        for member in node.view.members
+        if member.capability is Capability.ETCD
+        and member.key != node.key
+        and (member not in answers or answers[member].stage is not Stage.IDLE)
+    )
+
+
+def _gate_unseen(host: Host, subject: Member) -> Gate:
+    """Without a list: a member of the cluster's record has a place, and no quorum is seen."""
+    record = etcdmember.current_record(host)
+    listed = record is not None and subject.address in record.members
+    return Gate.NO_QUORUM if listed else Gate.NOT_LISTED
+
+
+def _seats(
+    host: Host, node: Node, answers: Answers
+) -> tuple[tuple[Seat, ...], tuple[IPv6Address, ...]] | Waiting:
+    """etcd's list with what the members say of themselves, and whose etcd can be asked."""
+    doors = _doors(answers)
+    found = etcdchange.read_list(host, doors)
+    if isinstance(found, NoQuorum):
+        return expulsion.still_listed(_missed(host, node), "the cluster's leader", found.why)
+    healthy = set(doors)
+    if etcdmember.sees_leader(host):
+        healthy.add(node.address)
+    gone = _removed_addresses(node)
+    seats = []
+    for member in found.members:
+        address = etcdchange.address_of(member) or IPv6Address(0)
+        live = node.view.by_address(address)
+        seats.append(
+            Seat(
+                id=EtcdMemberId(member.id),
+                name=live.display if live else _listed_name(node, gone, address, member),
+                address=address,
+                learner=member.learner,
+                healthy=address in healthy,
+                removed=address in gone,
+            )
+        )
+    return tuple(seats), doors
+
+
+def _missed(host: Host, node: Node) -> str:
+    """Who of the removed is a member by the newest record; etcd itself can't be asked."""
+    gone, record = _removed_addresses(node), etcdmember.current_record(host)
+    listed = [one for one in record.members if one in gone] if record is not None else []
+    return ", ".join(_name_of(node, gone[one]) for one in listed) or "a removed member"
+
+
+def _doors(answers: Answers) -> tuple[IPv6Address, ...]:
+    return tuple(member.address for member, one in answers.items() if one.sees_leader)
+
+
+def _listed_name(
+    node: Node, gone: dict[IPv6Address, SigningKey], address: IPv6Address, member: EtcdMember
+) -> str:
+    return _name_of(node, gone[address]) if address in gone else etcdchange.text_of(member)
+
+
+def _expel(
+    host: Host, seats: Sequence[Seat], doors: Sequence[IPv6Address], member: EtcdMemberId
+) -> Waiting | None:
+    """One member out of the list, or what that waits for."""
+    name = next(one.name for one in seats if one.id == member)
+    change = etcdchange.remove(host, member, doors)
+    if isinstance(change, Changed | AlreadySo):
+        host.console.say(f"etcd: {name} is out of the list of members")
+        return None
+    found = etcdchange.waiting(name, change, {one.address: one.name for one in seats})
+    return expulsion.still_listed(name, found.waiting_for, found.why)
+
+
+def _take_out_now(host: Host, seats: Sequence[Seat], subject: Member) -> None:
+    """R1; Refused when it did not go, with the mesh as it was."""
+    mine = next(one for one in seats if one.address == subject.address)
+    other = [one.address for one in seats if one.address != subject.address]
+    stuck = _expel(host, seats, other, mine.id)
+    if stuck is not None:
+        raise Refused(
+            "removal-not-taken-out",
+            f"etcd did not take {subject.display} out: {stuck.why}",
+            "look at `keel mesh etcd status`, then run this again: the mesh is as it was",
+        )
+
+
+def _is_due(host: Host, node: Node) -> bool:
+    """Whether somebody removed may be listed: by the record, or because nobody looked since the
+    last removal (or the boot)."""
+    gone = _removed_addresses(node)
+    record = etcdmember.current_record(host)
+    if record is not None and any(one in gone for one in record.members):
+        return True
+    return bool(gone) and host.files.read(host.paths.expelled) != _clean(node)
+
+
+def _is_fresh(host: Host, node: Node) -> bool:
+    """Whether somebody was removed a moment ago: what stands in the way then soon does not."""
+    newest = max(
+        (
+            entry.body.time
+            for entry in node.roster.entries.values()
+            if isinstance(entry.body, Removal | Vote)
+        ),
+        default=None,
+    )
+    return newest is not None and host.clock.now() - newest < SOON
+
+
+def _note_clean(host: Host, node: Node) -> None:
+    host.files.make_dir(host.paths.run, mode=0o755)
+    host.files.write(host.paths.expelled, _clean(node))
+
+
+def _clean(node: Node) -> bytes:
+    return codec.dumps(tuple(sorted(node.view.removed)))
+
+
+def _removed_addresses(node: Node) -> dict[IPv6Address, SigningKey]:
+    """Where the removed were; an address is never another key's."""
+    return {node.roster.founding.address_of(key): key for key in node.view.removed}
+
+
+def _name_of(node: Node, key: SigningKey) -> str:
+    founder = node.roster.founding.genesis
+    names = {
+        entry.body.ed25519: entry.body.name
+        for entry in node.roster.entries.values()
+        if isinstance(entry.body, Admission)
+    }
+    return names.get(key, founder.name if founder.ed25519 == key else key[:8])
+
+
+def _was_capable(node: Node, key: SigningKey) -> bool:
+    """Whether it ever said that it can run etcd."""
+    said: list[Capability] = [
+        entry.body.capability
+        for entry in node.roster.entries.values()
+        if (isinstance(entry.body, SelfRecord) and entry.signer == key)
+        or (isinstance(entry.body, Admission) and entry.body.ed25519 == key)
+    ]
+    founder: Genesis = node.roster.founding.genesis
+    if founder.ed25519 == key:
+        said.append(founder.capability)
+    return Capability.ETCD in said

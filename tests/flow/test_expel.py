@@ -1,0 +1,351 @@
+"""A removed member's place in etcd: the gates before, the end of it after, what is said (E18)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from keel.errors import Exit, Refused
+from keel.mesh import etcdchange, etcdcrl, etcdremove, etcdstore, store
+from keel.mesh.duty import Result
+from keel.mesh.etcdstate import Stage
+from keel.mesh.expulsion import Consent
+from keel.types import LOCALHOST
+from tests.fakes.etcd import UNIT, Cluster
+from tests.flow.kill import tolerate
+from tests.flow.removing import before, member, remove, sign
+from tests.flow.test_refusals import disk
+from tests.flow.world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """a, b and c are voters; a founded and holds the root. d is a member without etcd."""
+    made = World(tmp_path)
+    for name in "abc":
+        made.node(name)
+    made.node("d", mode="cloud")
+    made.create("a")
+    for name in "bcd":
+        made.join(name, made.invite("a"))
+        made.settle()
+    made.rest("a", "b", "c")
+    made.timers(seconds=60.0)
+    return made
+
+
+def cluster(world: World) -> Cluster:
+    (found,) = world.etcd.births()
+    return found
+
+
+def listed(world: World) -> set[str]:
+    """The names of the nodes that etcd lists."""
+    at = {world.loaded(name).address.packed.hex(): name for name in "abc"}
+    return {at[one.name.removeprefix("keel-")] for one in cluster(world).members.values()}
+
+
+def crash(world: World, name: str) -> None:
+    world.net.nodes[name].power_off()
+    world.net.clock.sleep(10)
+
+
+def two_voters(world: World) -> World:
+    remove(world, "a", "c")
+    world.net.clock.sleep(10)
+    assert listed(world) == {"a", "b"}
+    return world
+
+
+def serves(world: World, name: str) -> bool:
+    return tolerate(lambda: world.host(name).etcd_at(LOCALHOST).put(b"k", b"v")) is None
+
+
+# --- the gates
+
+
+def test_one_of_three_may_go_and_the_end_of_fault_tolerance_is_said(world: World) -> None:
+    (told,) = before(world, "a", "c")
+    assert "2 voters are left" in told
+    assert listed(world) == {"a", "b", "c"}
+
+
+def test_a_dead_one_may_go(world: World) -> None:
+    crash(world, "c")
+    assert before(world, "a", "c")
+
+
+def test_who_is_in_no_cluster_may_always_go(world: World) -> None:
+    crash(world, "b")
+    assert before(world, "a", "d") == ()
+
+
+def test_a_node_that_is_ready_and_not_listed_may_go(world: World) -> None:
+    world.node("e")
+    world.join("e", world.invite("a"))
+    world.settle()
+    assert before(world, "b", "e") == ()
+
+
+def _one_down(world: World) -> None:
+    crash(world, "b")
+
+
+def _no_quorum(world: World) -> None:
+    crash(world, "b")
+    crash(world, "c")
+
+
+def _own_etcd_down(world: World) -> None:
+    """This node's own etcd does not run, and with it one voter is missing already."""
+    world.net.nodes["a"].units.stop(UNIT)
+    world.net.clock.sleep(10)
+
+
+@pytest.mark.parametrize(
+    ("arrange", "by"),
+    [
+        pytest.param(_one_down, "a", id="one of the others is down"),
+        pytest.param(_no_quorum, "a", id="there is no quorum now"),
+        pytest.param(_own_etcd_down, "a", id="this node's own etcd is down"),
+        pytest.param(_one_down, "d", id="told by a node without etcd"),
+    ],
+)
+def test_whose_going_would_cost_the_quorum_is_refused(
+    world: World, arrange: Callable[[World], None], by: str
+) -> None:
+    arrange(world)
+    unchanged = disk(world.net.nodes[by])
+    with pytest.raises(Refused) as caught:
+        before(world, by, "c")
+    assert (caught.value.rule, caught.value.exit) == ("removal-no-quorum", Exit.REFUSED)
+    assert disk(world.net.nodes[by]) == unchanged
+    assert len(cluster(world).members) == 3
+    assert isinstance(before(world, by, "c", Consent(without_quorum=True)), tuple)
+
+
+def test_a_node_without_etcd_lets_go_who_may(world: World) -> None:
+    assert before(world, "d", "c")
+
+
+def test_the_last_but_one_is_refused_without_the_operator_s_word(world: World) -> None:
+    two_voters(world)
+    with pytest.raises(Refused) as caught:
+        before(world, "a", "b")
+    assert (caught.value.rule, caught.value.exit) == ("removal-one-voter", Exit.REFUSED)
+    assert listed(world) == {"a", "b"}
+
+
+def test_the_last_but_one_is_taken_out_first_while_both_serve(world: World) -> None:
+    two_voters(world)
+    (told,) = before(world, "a", "b", Consent(one_voter=True))
+    assert "1 voter is left" in told
+    assert listed(world) == {"a"}
+    assert world.loaded("b").key not in world.loaded("a").view.removed
+    assert remove(world, "a", "b").waiting == ()
+    assert serves(world, "a")
+
+
+def test_when_the_last_but_one_is_not_taken_out_nothing_else_begins(world: World) -> None:
+    two_voters(world)
+    seen = before(world, "a", "d")
+    assert seen == ()
+    world.etcd.refusals["remove"] = 1
+    with pytest.raises(Refused) as caught:
+        before(world, "a", "b", Consent(one_voter=True))
+    assert caught.value.rule == "removal-not-taken-out"
+    assert listed(world) == {"a", "b"}
+
+
+# --- the end of its place
+
+
+def test_a_removed_voter_is_out_of_the_list_and_its_certificates_are_revoked(world: World) -> None:
+    found = remove(world, "a", "c")
+    assert found.waiting == ()
+    assert found.holds == (
+        "etcd: c is out of the list of members",
+        "etcd: CRL 2 revokes the certificates of c",
+    )
+    assert listed(world) == {"a", "b"}
+    assert [serves(world, name) for name in "abc"] == [True, True, False]
+
+
+def test_a_member_that_is_not_the_holder_removes_and_has_it_revoked(world: World) -> None:
+    world.trust("b", "c")
+    world.trust("c", "b")
+    for name in "cba":
+        world.sync(name)
+    found = remove(world, "b", "c")
+    assert found.waiting == ()
+    assert found.holds[1] == "etcd: the holder's CRL 2 revokes the certificates of c"
+    assert listed(world) == {"a", "b"}
+
+
+def test_what_a_node_without_etcd_removes_the_members_take_out(world: World) -> None:
+    world.trust("d", "c")
+    world.trust("c", "d")
+    for name in "cda":
+        world.sync(name)
+    found = remove(world, "d", "c")
+    assert found.holds[0] == "etcd: the cluster's members take c out of their list by themselves"
+    world.timers("a", "b")
+    assert listed(world) == {"a", "b"}
+
+
+def test_a_member_without_etcd_leaves_etcd_alone(world: World) -> None:
+    found = remove(world, "a", "d")
+    assert found == etcdremove.Enforced()
+    assert listed(world) == {"a", "b", "c"}
+
+
+def test_a_local_removal_leaves_etcd_alone(world: World) -> None:
+    key = world.loaded("c").key
+    assert etcdremove.after_removal(world.host("b"), world.loaded("b"), key, "c") == (
+        etcdremove.Enforced()
+    )
+    assert listed(world) == {"a", "b", "c"}
+
+
+def test_the_holder_away_its_part_waits_and_is_done_when_it_is_back(world: World) -> None:
+    world.trust("b", "c")
+    world.trust("c", "b")
+    for name in "cba":
+        world.sync(name)
+    world.net.cut("a", "b")
+    sign(world, "b", "c")
+    key = world.loaded("c").key
+    found = etcdremove.after_removal(world.host("b"), world.loaded("b"), key, "c")
+    assert [one.waiting_for for one in found.waiting][-1] == "a"
+    world.net.heal()
+    world.timers("b", "a", "b")
+    assert listed(world) == {"a", "b"}
+    host = world.host("a")
+    crl = etcdcrl.read_crl(etcdstore.load_crl(host) or b"", etcdstore.load_roots(host))
+    assert crl.number == 2
+    assert etcdstore.load_queue(world.host("b")).entries == ()
+
+
+def test_without_a_quorum_it_stays_listed_until_any_tend_with_the_evidence_can(
+    world: World,
+) -> None:
+    crash(world, "b")
+    found = remove(world, "a", "c")
+    assert found.waiting[0].what == "the end of c's place in etcd"
+    assert listed(world) == {"a", "b", "c"}
+    seen = etcdremove.still_counted(
+        world.loaded("a"), [one.listed() for one in cluster(world).members.values()]
+    )
+    assert seen == ("c",)
+    duty = etcdremove.duty(world.host("a"), world.loaded("a"))
+    assert duty.result is Result.WAITING
+    world.boot("b")
+    world.settle()
+    world.net.clock.sleep(10)
+    world.timers("b")
+    assert listed(world) == {"a", "b"}
+    assert any("etcd remove" in str(one) for one in world.net.nodes["b"].effects.done)
+
+
+def test_the_answer_of_the_removal_is_lost_and_it_is_seen_to_be_done(world: World) -> None:
+    world.etcd.lost_answers["remove"] = 1
+    assert remove(world, "a", "c").waiting == ()
+    assert listed(world) == {"a", "b"}
+
+
+def test_a_revoked_leader_is_not_called_expelled_before_it_is(world: World) -> None:
+    """Its CRL entry expels nobody: it leads on until etcd took it out."""
+    leads = next(n for n in "abc" if world.etcd.processes[n].member == cluster(world).leader)
+    remover = next(name for name in "abc" if name != leads)
+    for one, other in ((remover, leads), (leads, remover)):
+        world.trust(one, other)
+    for name in "abcab":
+        world.sync(name)
+    sign(world, remover, leads)
+    world.sync(remover)
+    assert cluster(world).leader in cluster(world).members
+    names = [one.listed() for one in cluster(world).members.values()]
+    assert etcdremove.still_counted(world.loaded(remover), names) == (leads,)
+    world.settle()
+    world.net.clock.sleep(10)
+    for name in "abc":
+        if name != leads:
+            etcdremove.duty(world.host(name), world.loaded(name))
+    assert leads not in listed(world)
+    names = [one.listed() for one in cluster(world).members.values()]
+    assert etcdremove.still_counted(world.loaded(remover), names) == ()
+    assert serves(world, remover)
+
+
+def test_nothing_is_asked_of_etcd_once_the_list_was_seen_to_be_clean(world: World) -> None:
+    assert etcdremove.duty(world.host("b"), world.loaded("b")).result is Result.NOTHING
+    remove(world, "a", "d")
+    world.timers("b")
+    node = world.net.nodes["b"]
+    node.effects.done.clear()
+    assert etcdremove.duty(world.host("b"), world.loaded("b")).result is Result.NOTHING
+    assert node.effects.done == []
+
+
+def test_who_is_in_no_cluster_takes_nobody_out(world: World) -> None:
+    assert etcdremove.duty(world.host("d"), world.loaded("d")).result is Result.NOTHING
+
+
+# --- the removed side
+
+
+def test_a_removed_node_that_hears_of_it_stops_its_etcd_and_says_what_to_do(world: World) -> None:
+    host = world.host("c")
+    sign(world, "a", "c")
+    raws = [world.loaded("a").roster.raws[r] for r in _removals(world, "a", "c")]
+    with store.locked(host, "the mesh"):
+        store.merge_into(host, world.loaded("c"), raws)
+    (found,) = world.tend("c")
+    assert (found.name, found.result) == ("removed", Result.FAILED)
+    (kept,) = etcdstore.load_failures(host).entries
+    assert (kept.code, "keel mesh leave" in kept.remedy) == ("node-removed", True)
+    state = host.units.state(UNIT)
+    assert (state.active, state.enabled) == ("inactive", "masked")
+
+
+def test_a_removed_node_that_comes_back_with_its_old_data_starts_no_etcd(world: World) -> None:
+    host = world.host("c")
+    remove(world, "a", "c")
+    raws = [world.loaded("a").roster.raws[r] for r in _removals(world, "a", "c")]
+    with store.locked(host, "the mesh"):
+        store.merge_into(host, world.loaded("c"), raws)
+    world.refused.clear()
+    world.boot("c")
+    assert [getattr(error, "rule", "") for name, error in world.refused if name == "c"][-1:] == [
+        "start-removed"
+    ]
+
+
+def test_a_member_that_a_person_took_out_of_etcd_is_told_and_not_started_in_vain(
+    world: World,
+) -> None:
+    found = etcdchange.read_list(world.host("a"))
+    assert isinstance(found, etcdchange.Listed)
+    mine = etcdchange.by_address(found.members, world.loaded("c").address)
+    assert mine is not None
+    world.host("a").etcd_at(LOCALHOST).remove(mine.id)
+    assert "c" not in world.etcd.processes
+    world.tend("c")
+    (kept,) = etcdstore.load_failures(world.host("c")).entries
+    assert kept.code == "etcd-member-removed"
+    assert etcdstore.load_cluster(world.host("c")).stage is Stage.FORMED
+    world.net.partition("c", "ab")
+    world.tend("c")
+    assert "etcd-member-removed" not in {
+        one.code for one in etcdstore.load_failures(world.host("c")).entries
+    }
+
+
+def _removals(world: World, at: str, name: str) -> tuple[str, ...]:
+    return world.loaded(at).view.removed[world.loaded(name).key]
+
+
+def test_the_subject_of_a_removal_is_seen_as_the_remover_sees_it(world: World) -> None:
+    assert member(world, "a", "c").display == "c"
