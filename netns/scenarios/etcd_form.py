@@ -1,0 +1,189 @@
+"""A mesh that was made without an etcd root is given its cluster by hand, over the bad link, by two
+operators at once; then a member and the leader are cut off, and etcdctl is the judge.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from netns import mesh, registry
+from netns.lab import Lab
+from netns.scenario import Report
+from netns.topology import Name, names
+
+NAME = "etcd_form"
+ROWS = ("E13", "E19", "E20", "E21")
+LINK = "125ms,12.5ms,1%"
+
+EVERYONE = names(3)
+A, B, C = EVERYONE
+FORM = ["keel", "mesh", "etcd", "form"]
+FORM_SECONDS = 120
+VOLATILE = ["/proc", "/sys", "/run", "/dev", "/tmp", "/var/log", "/var/tmp", "/var/cache"]
+BACK_SECONDS = 30
+
+
+def run(lab: Lab, report: Report) -> None:
+    without_a_root(lab, report)
+    dry_run(lab, report)
+    two_at_once(lab, report)
+    member_cut(lab, report)
+    leader_cut(lab, report)
+
+
+def without_a_root(lab: Lab, report: Report) -> None:
+    """The nodes could not run etcd when the mesh was made; then their operators see to it."""
+    set_mode(lab, "cloud_advanced", "cloud")
+    mesh.create(lab, A)
+    tokens = {name: mesh.invite(lab, A) for name in (B, C)}
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda name: mesh.join(lab, name, tokens[name]), tokens))
+    mesh.wait_until_whole(lab, EVERYONE)
+    set_mode(lab, "cloud", "cloud_advanced")
+    for name, whom in ((A, B), (C, B)):
+        lab.exec(name, ["keel", "mesh", "trust", "add", "--root", whom])
+    together(lab, ["keel", "mesh", "sync"])
+    together(lab, ["keel", "mesh", "sync"])
+    held = [name for name in EVERYONE if has(lab, name, "/var/lib/keel/etcd/roots")]
+    report.expect(held == [], "three capable members, and no etcd root anywhere")
+
+
+def dry_run(lab: Lab, report: Report) -> None:
+    """It shows the plan, and no file of any node is another after it."""
+    before = {name: disk(lab, name) for name in EVERYONE}
+    done = lab.exec(A, [*FORM, "--dry-run", "--json"], timeout=FORM_SECONDS)
+    planned = json.loads(done.stdout)
+    actions = [step["action"] for step in planned["steps"]]
+    wanted = [*["reserve"] * 3, "make-root", "grant-self", *["enrol"] * 2, "give-birth"]
+    report.expect(actions == wanted, f"the dry run's plan: {', '.join(actions)}")
+    changed = [line for name in EVERYONE for line in sorted(before[name] ^ disk(lab, name))]
+    report.expect(changed == [], f"the dry run wrote nothing ({len(before[A])} files compared)")
+
+
+def two_at_once(lab: Lab, report: Report) -> None:
+    """a and b form at one moment: one wins, the other is refused and has no root."""
+    with ThreadPoolExecutor(2) as pool:
+        came_of = dict(zip((A, B), pool.map(partial(form, lab), (A, B)), strict=True))
+    for name, (code, said) in came_of.items():
+        report.note(f"{name}: exit {code}: {said.get('rule') or said.get('changed')}")
+    report.expect(sorted(code for code, _ in came_of.values()) == [0, 3], "one of two wins")
+    registry.wait_for_voters(lab, EVERYONE)
+    registry.judge_one_cluster(lab, report, EVERYONE, "formed")
+    held = [name for name in EVERYONE if has(lab, name, "/var/lib/keel/etcd/roots/g1/root.key")]
+    winner = next(name for name, (code, _) in came_of.items() if code == 0)
+    report.expect(held == [winner], f"only {winner} holds a root")
+    code, said = form(lab, winner)
+    report.expect((code, said["changed"]) == (0, []), "formed again: already so")
+
+
+def member_cut(lab: Lab, report: Report) -> None:
+    """A follower that is cut off raises no term, serves no linearizable read, and is back alone."""
+    leader = leader_of(lab)
+    cut, other = [name for name in EVERYONE if name != leader]
+    term = term_at(lab, leader)
+    lab.cut(cut)
+    lab.wait(lambda: not registry.is_voter(lab, cut), 60, f"{cut} to see no leader")
+    with ThreadPoolExecutor(3) as pool:
+        read = pool.submit(registry.etcdctl, lab, cut, "get", "formed", check=False)
+        says = pool.submit(mesh.status, lab, cut)
+        written = pool.submit(registry.put, lab, other, "cut", "while it was cut")
+        report.expect(written.result(), f"{cut} is cut: the others write")
+        report.expect(read.result().returncode != 0, f"{cut} serves no linearizable read")
+        told(report, cut, says.result())
+    lab.heal(cut)
+    took = lab.wait(
+        partial(reads, lab, cut, "cut", "while it was cut"), BACK_SECONDS, f"{cut} to catch up"
+    )
+    report.note(f"{cut} has caught up by itself {took:.1f} s after the cut")
+    report.expect(
+        (leader_of(lab), term_at(lab, cut)) == (leader, term),
+        f"the leader is {leader} as before, the term {term}",
+    )
+
+
+def leader_cut(lab: Lab, report: Report) -> None:
+    """The majority elects another; the old one steps down and comes back as a follower."""
+    old = leader_of(lab)
+    others = [name for name in EVERYONE if name != old]
+    lab.cut(old)
+    took = registry.wait_for_write(lab, others[0], "elected", "by two", BACK_SECONDS)
+    report.note(f"{old}, the leader, is cut: the others write again after {took:.1f} s")
+    read = registry.etcdctl(lab, old, "get", "formed", check=False)
+    report.expect(read.returncode != 0, f"{old} serves no linearizable read")
+    lab.heal(old)
+    lab.wait(partial(reads, lab, old, "elected", "by two"), BACK_SECONDS, f"{old} to catch up")
+    report.expect(leader_of(lab) in others, f"{old} is back and follows {leader_of(lab)}")
+    registry.judge_one_cluster(lab, report, EVERYONE, "after")
+
+
+def told(report: Report, name: Name, found: mesh.Status) -> None:
+    """What status says on a member that is cut off: no leader, and who was in the cluster."""
+    etcd, codes = found["etcd"], {one["code"] for one in found["warnings"]}
+    report.expect(
+        (etcd["phase"], etcd["leader"], etcd["voters"], etcd["quorum"], etcd["fault_tolerance"])
+        == ("voter", None, 3, 2, 0)
+        and "etcd-no-quorum" in codes,
+        f"status on {name}: three voters, no leader, {', '.join(sorted(codes))}",
+    )
+
+
+def form(lab: Lab, name: Name) -> tuple[int, dict[str, Any]]:
+    """The command's exit status and document, whatever comes of it."""
+    done = lab.exec(name, [*FORM, "--json"], timeout=FORM_SECONDS, check=False)
+    return done.returncode, json.loads(done.stdout)
+
+
+def disk(lab: Lab, name: Name) -> set[str]:
+    """Every file with mode, owner, size and, where keel or etcd may write, its hash; without what
+    any message that arrives leaves behind.
+    """
+    skip = " -o ".join(f"-path {path}" for path in VOLATILE)
+    script = (
+        f"find / -xdev \\( {skip} \\) -prune -o ! -name nonces -type f -printf '%m %u %s %p\\n';"
+        " find /etc /var/lib ! -name nonces -type f -exec sha256sum {} +"
+    )
+    lines = lab.exec(name, ["sh", "-c", script]).stdout.splitlines()
+    # the size of the nonces' directory entry is no file's; systemd keeps timers' stamps
+    return {line for line in lines if not re.search(r"/var/lib/(systemd|private)/", line)}
+
+
+def set_mode(lab: Lab, old: str, new: str) -> None:
+    for name in EVERYONE:
+        lab.exec(name, ["sed", "-i", f"s/mode: {old}\\b/mode: {new}/", "/etc/keel/spec.yaml"])
+
+
+def together(lab: Lab, argv: list[str]) -> None:
+    with ThreadPoolExecutor(len(EVERYONE)) as pool:
+        list(pool.map(lambda name: lab.exec(name, argv, check=False), EVERYONE))
+
+
+def has(lab: Lab, name: Name, path: str) -> bool:
+    return lab.exec(name, ["test", "-e", path], check=False).returncode == 0
+
+
+def reads(lab: Lab, name: Name, key: str, value: str) -> bool:
+    """Whether a linearizable read through this member has the value."""
+    done = registry.etcdctl(lab, name, "get", key, "--print-value-only", check=False)
+    return done.stdout.strip() == value
+
+
+def state_at(lab: Lab, name: Name) -> dict[str, Any]:
+    found: dict[str, Any] = registry.asked(lab, name, "endpoint", "status")[0]["Status"]
+    return found
+
+
+def term_at(lab: Lab, name: Name) -> int:
+    return int(state_at(lab, name)["raftTerm"])
+
+
+def leader_of(lab: Lab) -> Name:
+    """Who says of itself that it leads."""
+    for name in EVERYONE:
+        found = state_at(lab, name)
+        if found.get("leader") and found["leader"] == found["header"]["member_id"]:
+            return name
+    raise AssertionError("nobody leads")
