@@ -333,6 +333,9 @@ class EtcdApi(Protocol):
     def members(self, *, timeout_seconds: float = 20.0) -> tuple[EtcdMember, ...]:
         """Linearizable."""
 
+    def listed(self, *, timeout_seconds: float = 20.0) -> tuple[EtcdMember, ...]:
+        """This member's own copy of the list: without a quorum too, and maybe old by then."""
+
     def add_learner(self, peer_url: str, *, timeout_seconds: float = 20.0) -> EtcdMember: ...
 
     def promote(self, member_id: int, *, timeout_seconds: float = 20.0) -> None: ...

@@ -45,6 +45,13 @@ def look(host: Host) -> Document:
     return report.document(spec, seen, etcd, able, host.clock.now())
 
 
+_SOURCES = {
+    "stale": "there is no leader: the members by this node's own copy of the list",
+    "record": "etcd does not say who its members are: by the holder's newest record",
+}
+"""Whose word the list is when it is not etcd's."""
+
+
 def text(found: Mapping[str, Any]) -> str:
     """For people: this node, its members, the registry, and what to type next."""
     me, mesh = found["self"], found["mesh"]
@@ -83,8 +90,11 @@ def etcd_text(etcd: Mapping[str, Any]) -> str:
     if etcd["voters"]:
         names = {one["id"]: one["name"] for one in etcd["members"]}
         leader = names.get(etcd["leader"]) or etcd["leader"] or "<none>"
+        if etcd["source"] != "etcd":
+            lines.append(f"{_SOURCES[etcd['source']]}; who is silent did not answer now")
         lines.append(
-            f"cluster {etcd['cluster_id']}: {etcd['voters']} voters, quorum {etcd['quorum']},"
+            f"cluster {etcd['cluster_id']}: {etcd['voters']}"
+            f" voter{'s' if etcd['voters'] > 1 else ''}, quorum {etcd['quorum']},"
             f" fault tolerance {etcd['fault_tolerance']}, leader {leader}"
         )
         lines.append(
@@ -93,7 +103,7 @@ def etcd_text(etcd: Mapping[str, Any]) -> str:
                 [
                     (
                         one["name"],
-                        one["id"],
+                        one["id"] or "",
                         one["role"],
                         "healthy" if one["healthy"] else "silent",
                         one["address"] or "",
@@ -110,6 +120,7 @@ def etcd_text(etcd: Mapping[str, Any]) -> str:
             )
         )
     lines += [f"{w['what']} waits for {w['for']}: {w['why']}" for w in etcd["waiting"]]
+    lines += [f"failed since {f['since']}: {f['text']} ({f['code']})" for f in etcd["failures"]]
     return "\n".join(lines)
 
 

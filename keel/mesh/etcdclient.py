@@ -94,6 +94,10 @@ class GatewayClient:
         answer = self._post("cluster/member/list", {"linearizable": True}, timeout_seconds)
         return tuple(_member(each) for each in _list(answer, "members"))
 
+    def listed(self, *, timeout_seconds: float = 20.0) -> tuple[EtcdMember, ...]:
+        answer = self._post("cluster/member/list", {"linearizable": False}, timeout_seconds)
+        return tuple(_member(each) for each in _list(answer, "members"))
+
     def add_learner(self, peer_url: str, *, timeout_seconds: float = 20.0) -> EtcdMember:
         wish = {"peerURLs": [peer_url], "isLearner": True}
         added = _member(_object(self._post("cluster/member/add", wish, timeout_seconds), "member"))

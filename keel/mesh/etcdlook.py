@@ -6,7 +6,7 @@ Owns the look; the document's shape is keel.mesh.report's. Changes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -17,17 +17,22 @@ from keel.mesh import (
     etcdcert,
     etcdcrl,
     etcdenrol,
+    etcdlist,
     etcdmember,
     etcdplace,
+    etcdplan,
     etcdstore,
     selfrecord,
+    talk,
 )
+from keel.mesh.birth import BIRTH_SIZE
 from keel.mesh.etcdholder import holder_of
-from keel.mesh.etcdids import address_of_url, id_text
+from keel.mesh.etcdids import id_text
+from keel.mesh.etcdlist import Known, Listed, Source
 from keel.mesh.etcdstate import Failure, Stage
 from keel.mesh.store import Node
 from keel.outcome import Waiting
-from keel.ports import EtcdMember, EtcdStatus, Host
+from keel.ports import EtcdStatus, Host
 from keel.spec.model import Spec
 from keel.types import LOCALHOST, Capability, EtcdClusterId, FormationId, SigningKey
 
@@ -66,14 +71,14 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdSeen:
-    """The registry as this node sees it; `members` are etcd's own list, () while it is silent."""
+    """The registry as this node sees it; `known`: who is in the cluster, and whose word that is."""
 
     phase: Phase
     cluster_id: EtcdClusterId | None
     formation: FormationId | None
     holder: SigningKey | None
     status: EtcdStatus | None
-    members: tuple[EtcdMember, ...]
+    known: Known
     roles: Mapping[SigningKey, Role]
     certificates: tuple[Certificate, ...]
     crl_number: int
@@ -99,7 +104,9 @@ def look(host: Host, spec: Spec, node: Node, roles: Mapping[SigningKey, Role]) -
     status = _status(host) if cluster.stage is not Stage.IDLE else None
     crl = etcdstore.load_crl(host)
     read = etcdcrl.read_crl(crl, etcdstore.load_roots(host)) if crl else None
-    phase = _phase(host, spec, node, cluster.stage, status)
+    voters = [m.address for m in talk.others(node) if roles.get(m.key) is Role.VOTER]
+    known = Known() if cluster.stage is Stage.IDLE else etcdlist.known(host, status, voters)
+    phase = _in_list(node, cluster.stage, known) or _phase(host, spec, node, cluster.stage, status)
     left = (*_plan_waits(host, spec, node), *etcdenrol.waiting(host, node))
     left = left or _idle_waits(host, node, phase, roles)
     return EtcdSeen(
@@ -108,26 +115,50 @@ def look(host: Host, spec: Spec, node: Node, roles: Mapping[SigningKey, Role]) -
         formation=cluster.formation,
         holder=holder_of(host, node),
         status=status,
-        members=_members(host) if status is not None and status.leader else (),
+        known=known,
         roles={**roles, node.key: own_role(host)},
         certificates=_certificates(host),
         crl_number=read.number if read else 0,
         crl_next_update=read.next_update if read else None,
-        waiting=left,
+        waiting=tuple(_named(node, one) for one in left if _holds(one, phase, known)),
         failures=etcdstore.load_failures(host).entries,
     )
 
 
-def role_at(seen: EtcdSeen, node: Node, member: EtcdMember) -> Role:
+def role_at(seen: EtcdSeen, node: Node, member: Listed) -> Role:
     """What the member of etcd's list said of itself; silent when it said nothing."""
-    address = address_of_url(member.peer_urls[0]) if member.peer_urls else None
-    found = node.view.by_address(address) if address else None
+    found = node.view.by_address(member.address) if member.address else None
     return seen.roles.get(found.key, Role.SILENT) if found else Role.SILENT
 
 
 def leader_text(seen: EtcdSeen) -> str | None:
     """The leader's ID as etcdctl prints it."""
-    return id_text(seen.status.leader) if seen.status and seen.status.leader else None
+    return id_text(seen.known.leader) if seen.known.leader else None
+
+
+def _in_list(node: Node, stage: Stage, known: Known) -> Phase | None:
+    """What the list says of this node: taken out (by the mesh or by etcd), or a learner that has
+    not served yet; None when it says nothing else than its own state."""
+    own = next((one for one in known.members if one.address == node.address), None)
+    if stage is Stage.FORMED:
+        gone = known.source is Source.ETCD and own is None
+        return Phase.REMOVED if gone or node.view.by_key(node.key) is None else None
+    return Phase.LEARNER if own is not None and own.learner else None
+
+
+def _holds(waiting: Waiting, phase: Phase, known: Known) -> bool:
+    """Nobody waits for a leader that is there, or for a cluster that it was taken out of."""
+    return phase is not Phase.REMOVED and not (
+        waiting.what == etcdplan.A_LEADER and known.leader != 0
+    )
+
+
+def _named(node: Node, waiting: Waiting) -> Waiting:
+    """Members by their names: the plan knows only addresses."""
+    whom = waiting.waiting_for
+    for member in node.view.members:
+        whom = whom.replace(member.address.compressed, member.display)
+    return replace(waiting, waiting_for=whom)
 
 
 def _phase(host: Host, spec: Spec, node: Node, stage: Stage, status: EtcdStatus | None) -> Phase:
@@ -137,7 +168,9 @@ def _phase(host: Host, spec: Spec, node: Node, stage: Stage, status: EtcdStatus 
         case Stage.IDLE:
             if etcdstore.load_intermediate(host) is not None:
                 return Phase.READY
-            return Phase.NONE if holder_of(host, node) is None else Phase.WAITING
+            could = sum(one.capability is Capability.ETCD for one in node.view.members)
+            known = holder_of(host, node) is not None
+            return Phase.WAITING if known or could >= BIRTH_SIZE else Phase.NONE
         case Stage.STARTING:
             return Phase.FORMING
         case Stage.FORMED:
@@ -151,13 +184,6 @@ def _status(host: Host) -> EtcdStatus | None:
         return host.etcd_at(LOCALHOST).status(timeout_seconds=etcdmember.OWN_STATUS_SECONDS)
     except EtcdError:
         return None
-
-
-def _members(host: Host) -> tuple[EtcdMember, ...]:
-    try:
-        return host.etcd_at(LOCALHOST).members()
-    except EtcdError:
-        return ()
 
 
 def _plan_waits(host: Host, spec: Spec, node: Node) -> tuple[Waiting, ...]:
@@ -181,6 +207,9 @@ def _idle_waits(
 ) -> tuple[Waiting, ...]:
     """What a capable node that is in no cluster waits for; `roles` are the others'."""
     holder = holder_name(host, node)
+    if phase is Phase.WAITING and holder_of(host, node) is None:
+        why = "this mesh has no etcd root: `keel mesh etcd form` makes one"
+        return (Waiting(what="the cluster", waiting_for="the operator", why=why),)
     if phase is Phase.WAITING:
         why = "it has not granted this node's certificate yet"
         return (Waiting(what="a place in the cluster", waiting_for=holder, why=why),)

@@ -26,6 +26,7 @@ DATA_LOST = (
 """What is left to do about a member whose data is gone: an empty one must never take its place."""
 
 
+A_LEADER = "the cluster's leader"
 CLOCK = "the clock"
 CLOCK_DIFFERS = "most members' clocks, or a time it has seen, contradict it: `keel mesh doctor`"
 
@@ -213,7 +214,7 @@ def _quorum(view: MemberView) -> Waiting:
     others = view.record.members if view.record is not None else ()
     names = ", ".join(one.compressed for one in others if one != view.address)
     return Waiting(
-        what="the cluster's leader",
+        what=A_LEADER,
         waiting_for=names or "the other members",
         why="etcd serves once most of its members run",
     )

@@ -11,19 +11,25 @@ from datetime import datetime, timedelta
 
 from keel import codec
 from keel.mesh import etcdlook, removal, roster, window
-from keel.mesh.etcdids import address_of_url, id_text
+from keel.mesh.etcdids import id_text
+from keel.mesh.etcdlist import Listed
 from keel.mesh.etcdlook import EtcdSeen, Phase, Role
 from keel.mesh.liveness import SUSPECT_SECONDS, Liveness
 from keel.mesh.status import MemberSeen, MeshSeen
 from keel.mesh.warnings import Warning, warn
 from keel.mesh.window import Stage, Window
-from keel.ports import EtcdMember
 from keel.spec.model import Spec
 from keel.types import Capability
 
 CLOCK_LIMIT = timedelta(seconds=60)
 """The channel refuses at 300 s; a person should know long before."""
 CERTIFICATE_SOON = timedelta(days=7)
+SAFE_VOTERS = 3
+"""Fewer tolerate no failure, however healthy they are (E19)."""
+MORE_VOTERS = (
+    "invite another capable node, or make a member capable; `keel mesh etcd form` on the holder"
+    " brings the ready ones in"
+)
 
 Document = dict[str, object]
 
@@ -69,7 +75,7 @@ def warnings(spec: Spec, seen: MeshSeen, etcd: EtcdSeen, now: datetime) -> tuple
 
 def fault_tolerance(seen: MeshSeen, etcd: EtcdSeen) -> tuple[int, int, int]:
     """Voters, quorum, and how many more voters may fail before writes stop; below 0: they did."""
-    voters = [member for member in etcd.members if not member.learner]
+    voters = [member for member in etcd.known.members if not member.learner]
     healthy = [m for m in voters if etcdlook.role_at(etcd, seen.node, m) is Role.VOTER]
     quorum = len(voters) // 2 + 1
     return len(voters), quorum, len(healthy) - quorum
@@ -125,18 +131,19 @@ def _window_warning(found: Window) -> Warning:
 def _etcd(seen: MeshSeen, etcd: EtcdSeen, able: Capability) -> Document:
     voters, quorum, tolerance = fault_tolerance(seen, etcd)
     holder = seen.node.view.by_key(etcd.holder) if etcd.holder else None
-    listed = bool(etcd.members)
+    listed = etcd.known.members
     return {
         "phase": etcd.phase.value if able is Capability.ETCD else Phase.NONE.value,
         "cluster_id": None if etcd.cluster_id is None else id_text(etcd.cluster_id),
         "formation": etcd.formation,
+        "source": etcd.known.source.value,
         "leader": etcdlook.leader_text(etcd),
         "voters": voters if listed else None,
-        "learners": len(etcd.members) - voters if listed else None,
+        "learners": len(listed) - voters if listed else None,
         "quorum": quorum if listed else None,
         "fault_tolerance": max(0, tolerance) if listed else None,
         "holder": holder.display if holder else None,
-        "members": _by_name(_etcd_member(seen, etcd, member) for member in etcd.members),
+        "members": _by_name(_etcd_member(seen, etcd, member) for member in listed),
         "certificates": [
             {
                 "kind": one.kind,
@@ -168,17 +175,20 @@ def _etcd(seen: MeshSeen, etcd: EtcdSeen, able: Capability) -> Document:
     }
 
 
-def _etcd_member(seen: MeshSeen, etcd: EtcdSeen, member: EtcdMember) -> Document:
-    address = address_of_url(member.peer_urls[0]) if member.peer_urls else None
-    found = seen.node.view.by_address(address) if address else None
+def _etcd_member(seen: MeshSeen, etcd: EtcdSeen, member: Listed) -> Document:
     role = etcdlook.role_at(etcd, seen.node, member)
     return {
-        "name": found.display if found else member.name,
-        "id": id_text(member.id),
+        "name": _name_of(seen, member),
+        "id": None if member.id is None else id_text(member.id),
         "role": "learner" if member.learner else "voter",
         "healthy": role in (Role.VOTER, Role.LEARNER),
-        "address": address.compressed if address else None,
+        "address": member.address.compressed if member.address else None,
     }
+
+
+def _name_of(seen: MeshSeen, member: Listed) -> str:
+    found = seen.node.view.by_address(member.address) if member.address else None
+    return found.display if found else member.name or str(member.address)
 
 
 def _mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
@@ -220,21 +230,36 @@ def _silence(one: MemberSeen) -> str:
     return f"no answer, and nothing received for {one.silent_seconds:.0f} s"
 
 
-def _etcd_warnings(seen: MeshSeen, etcd: EtcdSeen, now: datetime) -> list[Warning]:
+def _cluster_warnings(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
+    """What keeps the cluster, or this member of it, from serving; and what next failure would."""
+    if etcd.phase is Phase.REMOVED:
+        return [warn("etcd-removed")]
+    if etcd.phase not in (Phase.VOTER, Phase.LEARNER):
+        return []
     found = []
-    if etcd.phase in (Phase.VOTER, Phase.LEARNER):
-        if etcd.status is None:
-            found.append(warn("etcd-down", detail="no answer on [::1]:2379"))
-        elif not etcd.status.leader:
-            found.append(warn("etcd-no-quorum", detail="too few voters can reach each other"))
-        elif etcd.members and fault_tolerance(seen, etcd)[2] <= 0:
-            voters, quorum, _ = fault_tolerance(seen, etcd)
-            found.append(
-                warn(
-                    "etcd-no-fault-tolerance",
-                    detail=f"{quorum} of {voters} voters are needed and no more are healthy",
-                )
-            )
+    if etcd.status is None and etcd.roles.get(seen.node.key) is not Role.STARTING:
+        found.append(warn("etcd-down", detail="no answer on [::1]:2379"))
+    voters, quorum, spare = fault_tolerance(seen, etcd)
+    silent = sorted(
+        _name_of(seen, one)
+        for one in etcd.known.members
+        if not one.learner and etcdlook.role_at(etcd, seen.node, one) is not Role.VOTER
+    )
+    if not etcd.known.leader and (etcd.status is not None or spare < 0):
+        detail = f"{quorum} of {voters} voters are needed; silent: {', '.join(silent) or '<none>'}"
+        return [*found, warn("etcd-no-quorum", detail=detail)]
+    if not etcd.known.members:
+        return found
+    found += [warn("etcd-voter-silent", subject=name) for name in silent if etcd.status]
+    if spare <= 0:
+        detail = f"{quorum} of {voters} voters are needed and no more are healthy"
+        remedy = "" if voters >= SAFE_VOTERS else MORE_VOTERS
+        found.append(warn("etcd-no-fault-tolerance", detail=detail, remedy=remedy))
+    return found
+
+
+def _etcd_warnings(seen: MeshSeen, etcd: EtcdSeen, now: datetime) -> list[Warning]:
+    found = _cluster_warnings(seen, etcd)
     if not found:  # a voter that is down says why already
         found += [warn("etcd-waits", subject=w.what, detail=w.waiting_for) for w in etcd.waiting]
     found += [

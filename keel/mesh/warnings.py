@@ -97,6 +97,17 @@ KINDS: Mapping[str, Kind] = {
         text="etcd has no leader: {detail}",
         remedy="bring the members that are down back; `keel mesh status` names them",
     ),
+    "etcd-removed": Kind(
+        severity=Severity.CRITICAL,
+        text="this node is no member of the cluster any more",
+        remedy="if that was wanted, `keel mesh leave`; if its data was lost,"
+        " `keel mesh etcd recover --replace`",
+    ),
+    "etcd-voter-silent": Kind(
+        severity=Severity.WARNING,
+        text="etcd on {subject} does not serve",
+        remedy="`keel mesh etcd status` on {subject}; `journalctl -u etcd` there",
+    ),
     "etcd-no-fault-tolerance": Kind(
         severity=Severity.WARNING,
         text="etcd has no fault tolerance: {detail}",

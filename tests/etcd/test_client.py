@@ -117,6 +117,13 @@ def test_members_are_asked_for_linearizably(gateway: Gateway) -> None:
     assert asked(gateway)[2] == {"linearizable": True}
 
 
+def test_a_member_s_own_copy_of_the_list_needs_no_quorum(gateway: Gateway) -> None:
+    gateway.says(f'{{{HEADER}, "members":[{STARTED}]}}'.encode())
+    (only,) = gateway.client.listed()
+    assert only.name == "keel-fd0a1b2c3d4e00000000000000610001"
+    assert asked(gateway)[2] == {"linearizable": False}
+
+
 def test_a_learner_is_added_as_one_or_it_is_a_bug(gateway: Gateway) -> None:
     gateway.says(f'{{{HEADER}, "member":{UNSTARTED}, "members":[]}}'.encode())
     gateway.says(f'{{{HEADER}, "member":{STARTED}}}'.encode())

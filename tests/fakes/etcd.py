@@ -347,6 +347,12 @@ class FakeGateway:
         process = self._led(timeout_seconds)
         return tuple(member.listed() for member in process.cluster.members.values())
 
+    def listed(self, *, timeout_seconds: float = 20.0) -> tuple[EtcdMember, ...]:
+        process = self._serving(timeout_seconds)
+        if process.cluster.members[process.member].learner:
+            raise EtcdError(UNAVAILABLE, "etcdserver: rpc not supported for learner")
+        return tuple(member.listed() for member in process.cluster.members.values())
+
     def add_learner(self, peer_url: str, *, timeout_seconds: float = 20.0) -> EtcdMember:
         with self._change("add_learner", peer_url, timeout_seconds) as process:
             cluster = process.cluster

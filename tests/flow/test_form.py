@@ -29,9 +29,9 @@ from keel.types import Nonce
 from tests.flow.world import World
 
 
-def without_root(scratch: Path, names: str = "abc") -> World:
+def without_root(scratch: Path, names: str = "abc", *, world: World | None = None) -> World:
     """A mesh that was made on nodes that could not run etcd, and can now; a invited everybody."""
-    world = World(scratch)
+    world = world or World(scratch)
     for name in names:
         world.node(name, mode="cloud")
     world.create(names[0])

@@ -1,0 +1,300 @@
+"""What status, `--check` and `keel diff` say of the registry in every state (E19, E20, E21): golden
+documents and texts of whole nodes, also with etcd down.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keel.cli import etcd as cli_etcd
+from keel.cli import status as cli
+from keel.cli.spec import Diff
+from keel.errors import KeelError
+from keel.mesh import etcdlist, etcdstate, etcdstore
+from keel.mesh.etcdlist import Known, Source
+from tests.flow.test_form import without_root
+from tests.flow.test_status import formed
+from tests.flow.world import World
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def leader(world: World) -> str:
+    (cluster,) = world.etcd.births()
+    return next(n for n, one in world.etcd.processes.items() if one.member == cluster.leader)
+
+
+def take_out(world: World, name: str) -> None:
+    """etcd's list without it, as after a `member remove`."""
+    (cluster,) = world.etcd.births()
+    address = world.loaded(name).address.compressed
+    gone = next(number for number, one in cluster.members.items() if address in one.peer_url)
+    del cluster.members[gone]
+    world.etcd.settle()
+
+
+def two_ready(world: World) -> str:
+    """Two capable members: never formed by two."""
+    for name in "ab":
+        world.node(name)
+    world.create("a")
+    world.join("b", world.invite("a"))
+    world.settle()
+    world.timers()
+    return "b"
+
+
+def no_root(world: World) -> str:
+    """Three capable members of a mesh without an etcd root."""
+    without_root(world.net.scratch, "abc", world=world)
+    return "b"
+
+
+def forming(world: World) -> str:
+    """Confirmed, told to start, and no leader yet: the other two do not start."""
+    for name in "abc":
+        world.node(name)
+    world.create("a")
+    world.join("b", world.invite("a"))
+    world.settle()
+    for name in "ab":
+        world.etcd.guards[name] = lambda: False
+    world.join("c", world.invite("a"))
+    world.settle()
+    return "c"
+
+
+def follower_cut(world: World) -> str:
+    formed(world)
+    cut = next(name for name in "cba" if name != leader(world))
+    for other in set("abc") - {cut}:
+        world.net.cut(cut, other)
+    world.net.clock.sleep(60)
+    world.etcd.settle()
+    return cut
+
+
+def follower_cut_by_the_others(world: World) -> str:
+    cut = follower_cut(world)
+    return next(name for name in "abc" if name != cut)
+
+
+def leader_cut(world: World) -> str:
+    formed(world)
+    cut = leader(world)
+    for other in set("abc") - {cut}:
+        world.net.cut(cut, other)
+    world.net.clock.sleep(60)
+    world.etcd.settle()
+    return cut
+
+
+def leader_cut_by_the_others(world: World) -> str:
+    cut = leader_cut(world)
+    return next(name for name in "abc" if name != cut)
+
+
+def quorum_lost(world: World) -> str:
+    formed(world)
+    for name in "bc":
+        world.net.nodes[name].power_off()
+    world.net.clock.sleep(60)
+    world.etcd.settle()
+    return "a"
+
+
+def quorum_lost_and_etcd_down(world: World) -> str:
+    quorum_lost(world)
+    world.net.nodes["a"].units.stop("etcd.service")
+    return "a"
+
+
+def etcd_of_another_down(world: World) -> str:
+    formed(world)
+    world.net.nodes["c"].units.stop("etcd.service")
+    world.etcd.settle()
+    return "a"
+
+
+def two_voters(world: World) -> str:
+    formed(world)
+    world.net.nodes["c"].units.stop("etcd.service")
+    take_out(world, "c")
+    return "a"
+
+
+def one_voter(world: World) -> str:
+    two_voters(world)
+    world.net.nodes["b"].units.stop("etcd.service")
+    take_out(world, "b")
+    return "a"
+
+
+def out_of_the_list(world: World) -> str:
+    """c's etcd was taken out of the list; c is a member of the mesh still."""
+    two_voters(world)
+    return "c"
+
+
+def fourth(world: World) -> None:
+    formed(world)
+    world.node("d")
+    world.join("d", world.invite("a"))
+    for name in "abcd":
+        world.sync(name)
+
+
+def learner(world: World) -> str:
+    fourth(world)
+    return "d"
+
+
+def learner_by_another(world: World) -> str:
+    fourth(world)
+    return "a"
+
+
+def learner_cut(world: World) -> str:
+    """It does not say its list without a leader; the holder's record does."""
+    fourth(world)
+    for other in "abc":
+        world.net.cut("d", other)
+    world.net.clock.sleep(60)
+    world.etcd.settle()
+    return "d"
+
+
+def in_line(world: World) -> str:
+    """A fifth while the fourth is a learner."""
+    fourth(world)
+    world.node("e")
+    world.join("e", world.invite("a"))
+    for name in "abcde":
+        world.sync(name)
+    world.tend("e")
+    return "e"
+
+
+def holder_gone_and_in_line(world: World) -> str:
+    in_line(world)
+    world.net.nodes["a"].power_off()
+    world.net.clock.sleep(60)
+    world.etcd.settle()
+    return "e"
+
+
+def failed(world: World) -> str:
+    """Something that the tend cannot do, kept until it is gone."""
+    formed(world)
+    host = world.host("a")
+    etcdstore.save_failures(
+        host,
+        etcdstate.fail(
+            etcdstore.load_failures(host),
+            code="etcd-stray-foreign",
+            subject="etcd",
+            text="/var/lib/etcd/default has a member that keel did not make",
+            remedy="move it away by hand",
+            now=host.clock.now(),
+        ),
+    )
+    return "a"
+
+
+def data_lost(world: World) -> str:
+    """Stopped, and its data directory gone."""
+    formed(world)
+    node = world.net.nodes["c"]
+    node.units.stop("etcd.service")
+    node.host.files.remove(node.paths.etcd_data)
+    return "c"
+
+
+STATES: dict[str, Callable[[World], str]] = {
+    "two-ready": two_ready,
+    "no-root": no_root,
+    "forming": forming,
+    "follower-cut": follower_cut,
+    "follower-cut-by-the-others": follower_cut_by_the_others,
+    "leader-cut": leader_cut,
+    "leader-cut-by-the-others": leader_cut_by_the_others,
+    "quorum-lost": quorum_lost,
+    "quorum-lost-etcd-down": quorum_lost_and_etcd_down,
+    "other-etcd-down": etcd_of_another_down,
+    "two-voters": two_voters,
+    "one-voter": one_voter,
+    "out-of-the-list": out_of_the_list,
+    "learner": learner,
+    "learner-by-another": learner_by_another,
+    "learner-cut": learner_cut,
+    "in-line": in_line,
+    "in-line-holder-gone": holder_gone_and_in_line,
+    "failed": failed,
+    "data-lost": data_lost,
+}
+
+
+def diff(world: World, name: str) -> str:
+    """`keel diff`: its exit status and what it prints, or why it says nothing."""
+    try:
+        found = Diff().run(world.host(name))
+    except KeelError as error:
+        return f"exit {int(error.exit)}: {error.summary()}"
+    return f"exit {int(found.exit)}\n{found.text}".rstrip()
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_status_tells_the_truth_about_the_registry(state: str, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    name = STATES[state](world)
+    found: dict[str, Any] = cli.look(world.host(name))
+    found["mesh"]["digest"] = "0" * 32
+    check = cli.Status(check=True).run(world.host(name)).exit
+    about = {key: found[key] for key in ("etcd", "warnings")}
+    text = "\n".join(
+        (
+            json.dumps(about, indent=2, sort_keys=True),
+            "",
+            cli.text(found),
+            "",
+            f"status --check: exit {int(check)}",
+            f"diff: {diff(world, name)}",
+            "",
+        )
+    )
+    golden = GOLDEN / f"etcd-{state}.txt"
+    if os.environ.get("KEEL_GOLDEN") == "write":
+        golden.write_text(text)
+    assert text == golden.read_text()
+
+
+def test_the_list_is_asked_of_a_voter_that_answers(tmp_path: Path) -> None:
+    """The first one's keel answered and its etcd has stopped since."""
+    world = World(tmp_path)
+    formed(world)
+    world.net.nodes["b"].units.stop("etcd.service")
+    voters = [world.loaded(name).address for name in "bc"]
+    found = etcdlist.known(world.host("a"), None, voters)
+    assert found.source is Source.ETCD
+    assert len(found.members) == 3
+    assert etcdlist.known(world.host("a"), None, voters[:1]).source is Source.RECORD
+
+
+def test_a_node_that_never_took_a_record_knows_no_list(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    two_ready(world)
+    assert etcdlist.known(world.host("b"), None, ()) == Known()
+
+
+def test_the_registry_s_own_status_shows_what_failed(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    failed(world)
+    said = cli_etcd.Status().run(world.host("a")).text
+    assert "failed since" in said
+    assert "(etcd-stray-foreign)" in said
