@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
@@ -375,6 +375,9 @@ class StrayMember(StrEnum):
 class EtcdOverlay(Protocol):
     """etcd as a unit and files of this machine (keel.system.etcd); nothing of its gateway."""
 
+    def installed(self) -> bool:
+        """Whether the package keel-overlay-etcd is there now."""
+
     def lay(self, files: Mapping[str, Secret]) -> tuple[str, ...]:
         """Exactly these names under /etc/etcd/keel (directory 0700, files 0600, owner etcd), each
         whole or not at all; the names that changed."""
@@ -431,4 +434,9 @@ class Host:
     channel: ChannelOut
     etcd_at: EtcdAt
     overlay: EtcdOverlay
-    overlay_etcd_installed: bool = field(default=False)
+
+    @property
+    def overlay_etcd_installed(self) -> bool:
+        """Whether this appliance carries the etcd overlay now (E1): a service outlives its
+        installation and its removal."""
+        return self.overlay.installed()

@@ -58,7 +58,6 @@ def compose(*, verbose: bool, stderr: TextIO, paths: Paths | None = None) -> Hos
         channel=LazyChannel(clock),
         etcd_at=Gateways(paths, files, clock),
         overlay=EtcdUnit(paths, files=files, units=units, proc=proc, before_birth=permit),
-        overlay_etcd_installed=paths.capability_marker.exists(),
     )
     return host
 

@@ -44,6 +44,9 @@ class EtcdUnit:
         self._proc = proc
         self._before_birth = before_birth
 
+    def installed(self) -> bool:
+        return self._files.exists(self._paths.capability_marker)
+
     def lay(self, files: Mapping[str, Secret]) -> tuple[str, ...]:
         laid = self._paths.laid
         self._files.make_dir(laid, mode=0o700, owner=OWNER)

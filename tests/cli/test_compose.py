@@ -18,15 +18,17 @@ from keel.system.fs import DurableFiles
 REPOSITORY = Path(keel.__file__).parent.parent
 
 
-def test_the_host_is_this_machine_below_its_root(tmp_path: Path) -> None:
+def test_an_overlay_that_comes_or_goes_is_seen_by_a_host_that_is_there(
+    tmp_path: Path,
+) -> None:
     host = compose(verbose=False, stderr=io.StringIO(), paths=Paths(tmp_path))
     assert host.paths.spec == tmp_path / "etc/keel/spec.yaml"
     assert not host.overlay_etcd_installed
     host.paths.capability_marker.parent.mkdir(parents=True)
     host.paths.capability_marker.touch()
-    assert compose(
-        verbose=False, stderr=io.StringIO(), paths=Paths(tmp_path)
-    ).overlay_etcd_installed
+    assert host.overlay_etcd_installed
+    host.paths.capability_marker.unlink()
+    assert not host.overlay_etcd_installed
 
 
 def test_composing_loads_neither_http_nor_certificates() -> None:

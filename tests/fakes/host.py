@@ -99,7 +99,6 @@ class FakeNode:
             channel=self._channel,
             etcd_at=self.etcd_at,
             overlay=self.overlay,
-            overlay_etcd_installed=self.overlay_etcd_installed,
         )
 
     def connect(self, channel: ChannelOut) -> None:
@@ -170,6 +169,9 @@ class NodeOverlay(EtcdUnit):
     def __init__(self, node: FakeNode) -> None:
         super().__init__(node.paths, files=node.files, units=node.units, proc=node.proc)
         self._node = node
+
+    def installed(self) -> bool:
+        return self._node.overlay_etcd_installed
 
     def address_usable(self, address: IPv6Address) -> bool:
         devices = self._node.wireguard.devices.values()

@@ -24,7 +24,7 @@ from keel.mesh.etcdmsg import Grant, TakeGrant, TakeGrantAnswer
 from keel.mesh.etcdstate import Queued, Wanted, enqueue
 from keel.mesh.members import find
 from keel.outcome import Waiting
-from keel.types import SigningKey
+from keel.types import Capability, SigningKey
 from tests.flow.world import World
 
 
@@ -53,6 +53,7 @@ def queued(world: World, name: str) -> list[tuple[Wanted, str, int]]:
     return [
         (one.what, shown[one.subject], one.attempts)
         for one in etcdstore.load_queue(world.host(name)).entries
+        if one.what in (Wanted.ENROL, Wanted.RELAY)
     ]
 
 
@@ -157,7 +158,8 @@ def test_a_request_of_one_that_left_is_dropped(world: World) -> None:
     world.leave("c")
     world.settle()
     world.tend("b")
-    assert etcdstore.load_queue(world.host("b")).entries == ()
+    left = {one.what for one in etcdstore.load_queue(world.host("b")).entries}
+    assert Wanted.RELAY not in left
     assert duty(world.tend("b"), "relay").result is Result.NOTHING
 
 
@@ -170,6 +172,7 @@ def test_a_joiner_that_is_off_gets_its_grant_when_it_is_back(world: World) -> No
     assert (waits.what, waits.waiting_for) == ("the grant of c", "c")
     world.net.nodes["c"].power_on()
     world.up("c")
+    world.sync("c")  # who was away asks first who is still a member
     world.timers("b")
     assert granted(world, "c")
     assert queued(world, "b") == []
@@ -260,3 +263,14 @@ def test_a_grant_that_a_member_brings_is_judged_and_one_that_is_held_stays(world
         bring(world, "b", "c", for_b)
     assert caught.value.reason == "grant-not-for-me"
     assert not granted(world, "c")
+
+
+def test_the_channels_service_says_what_is_installed_now(world: World) -> None:
+    """It runs on while the overlay's package comes and goes (E1)."""
+    node = world.loaded("a")
+    found = []
+    for installed in (True, False, True):
+        world.net.nodes["b"].overlay_etcd_installed = installed
+        answers = etcdbirth.probe_capable(world.host("a"), node)
+        found += [one.capability for member, one in answers.items() if member.display == "b"]
+    assert found == [Capability.ETCD, Capability.NONE, Capability.ETCD]
