@@ -23,18 +23,24 @@ class Remove:
     member: str
     vote: bool
     lost: bool
+    without_quorum: bool
+    one_voter: bool
     confirm: str | None
     dry_run: bool
 
     def run(self, host: Host) -> Report:
         from keel.mesh import remove
+        from keel.mesh.expulsion import Consent
         from keel.mesh.removal import Mode
         from keel.spec import apply
 
         mode = Mode.LOST if self.lost else Mode.VOTE if self.vote else Mode.PLAIN
+        consent = Consent(without_quorum=self.without_quorum, one_voter=self.one_voter)
         if self.dry_run:
-            return render.plan_report(remove.plan(host, self.member, mode))
-        outcome = remove.remove(host, apply.load(host), self.member, mode, typed=self.confirm)
+            return render.plan_report(remove.plan(host, self.member, mode, consent=consent))
+        outcome = remove.remove(
+            host, apply.load(host), self.member, mode, typed=self.confirm, consent=consent
+        )
         if isinstance(outcome, Incomplete):
             return waiting(outcome)
         return Report(
@@ -72,6 +78,11 @@ def document(removed: Removed) -> dict[str, object]:
         "told": list(removed.told),
         "not_told": list(removed.not_told),
         "etcd": removed.etcd or None,
+        "enforced": list(removed.enforced.holds),
+        "not_yet": [
+            {"what": one.what, "for": one.waiting_for, "why": one.why}
+            for one in removed.enforced.waiting
+        ],
     }
 
 
@@ -93,6 +104,11 @@ def notes(removed: Removed) -> tuple[str, ...]:
         )
     if removed.etcd:
         found.append(f"keel: etcd: {removed.etcd}")
+    found += [f"keel: {said}" for said in removed.enforced.holds]
+    found += [
+        f"keel: not enforced yet: {one.what} waits for {one.waiting_for}: {one.why}"
+        for one in removed.enforced.waiting
+    ]
     return tuple(found)
 
 
@@ -110,7 +126,19 @@ def _arguments(parser: ArgumentParser) -> None:
         help="vote on one that does not answer and is gone for good, the holder too",
     )
     parser.add_argument(
-        "--confirm", metavar="NAME", help="the same name once more, which --lost needs"
+        "--without-quorum",
+        action="store_true",
+        help="out of the mesh at once, though etcd can take it out only when a quorum is back",
+    )
+    parser.add_argument(
+        "--one-voter",
+        action="store_true",
+        help="take out one of etcd's last two voters; the one that is left has no copy",
+    )
+    parser.add_argument(
+        "--confirm",
+        metavar="NAME",
+        help="the same name once more, which --lost, --without-quorum and --one-voter need",
     )
 
 
@@ -119,6 +147,8 @@ def _options(found: Namespace) -> Remove:
         member=found.member,
         vote=flag(found, "vote"),
         lost=flag(found, "lost"),
+        without_quorum=flag(found, "without_quorum"),
+        one_voter=flag(found, "one_voter"),
         confirm=found.confirm,
         dry_run=flag(found, "dry_run"),
     )
@@ -129,7 +159,9 @@ REMOVE = Verb(
     summary="take a member out of the mesh",
     description="Drops the member's peer under a network window, and once that is confirmed signs "
     "what takes it out for all: by right where this node admitted it or the two are each other's "
-    "trust roots, by votes with --vote or --lost. Without either it is a block on this node alone.",
+    "trust roots, by votes with --vote or --lost. Without either it is a block on this node alone. "
+    "Then etcd takes it out of its list and the holder revokes its certificates; what is not "
+    "enforced yet is said.",
     example="keel mesh remove web-3",
     add_arguments=_arguments,
     options=_options,

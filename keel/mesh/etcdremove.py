@@ -57,11 +57,17 @@ class Enforced:
 
 
 def before_removal(
-    host: Host, node: Node, subject: Member, consent: Consent | None = None
+    host: Host,
+    node: Node,
+    subject: Member,
+    consent: Consent | None = None,
+    *,
+    dry_run: bool = False,
 ) -> tuple[str, ...]:
     """Pass the gates of a removal that is to count mesh-wide, before its window opens; what the
     operator has to know first. Refused (removal-no-quorum, removal-one-voter). Changes nothing but
-    with consent to one voter: that member is out of etcd's list when this returns (R1)."""
+    with consent to one voter: that member is out of etcd's list when this returns (R1). `dry_run`:
+    changes nothing."""
     if subject.capability is not Capability.ETCD:
         return ()
     seats = _seats_before(host, node)
@@ -69,7 +75,7 @@ def before_removal(
     found = expulsion.gate(seats, subject.address) if listed else _gate_unseen(host, subject)
     expulsion.refuse(found, subject.display, consent or Consent())
     told = expulsion.warnings(seats, subject.address)
-    if found is Gate.ONE_VOTER:
+    if found is Gate.ONE_VOTER and not dry_run:
         _take_out_now(host, seats, subject)
     return told
 

@@ -13,7 +13,7 @@ signed; then it is told; then etcd's part. Decides nothing: keel.mesh.removal do
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv6Address
 
 from keel.errors import Internal, Refused
@@ -21,6 +21,7 @@ from keel.mesh import (
     drafts,
     etcdholder,
     etcdmember,
+    etcdremove,
     members,
     netwindow,
     removal,
@@ -30,6 +31,8 @@ from keel.mesh import (
     wire,
 )
 from keel.mesh.drafts import Right
+from keel.mesh.etcdremove import Enforced
+from keel.mesh.expulsion import Consent
 from keel.mesh.members import Member
 from keel.mesh.records import Admission, Vote
 from keel.mesh.removal import Mode, RemovalView
@@ -49,7 +52,8 @@ VOTED = "voted out by `keel mesh remove`"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
     """What became of it. `counts`: it is no member any more for anybody who has the records;
-    `votes` is the count, where votes are what it goes by; `etcd`: what its etcd member does."""
+    `votes` is the count, where votes are what it goes by; `etcd`: what its etcd member does;
+    `enforced`: what holds in etcd now, and what does not yet."""
 
     name: str
     address: IPv6Address
@@ -59,25 +63,37 @@ class Removed:
     told: tuple[str, ...] = ()
     not_told: tuple[str, ...] = ()
     etcd: str = ""
+    enforced: Enforced = field(default_factory=Enforced)
 
 
-def plan(host: Host, text: str, mode: Mode) -> Plan:
+def plan(host: Host, text: str, mode: Mode, *, consent: Consent | None = None) -> Plan:
     """What `remove` would do now; Refused as it would be."""
     node = store.require(host)
     if _gone(node, text) is not None:
         return Plan()
-    view = _observe(host, node, members.find(node.view, text), mode)
-    found = removal.plan(view, removal.decide(view, mode))
+    member = members.find(node.view, text)
+    view = _observe(host, node, member, mode)
+    means = removal.decide(view, mode)
+    found = removal.plan(view, means)
     if found:
         netwindow.refuse_open(host)
+    if found and means is not Means.BLOCK:
+        etcdremove.before_removal(host, node, member, consent, dry_run=True)
     return found
 
 
 def remove(
-    host: Host, spec: Spec, text: str, mode: Mode, *, typed: str | None = None
+    host: Host,
+    spec: Spec,
+    text: str,
+    mode: Mode,
+    *,
+    typed: str | None = None,
+    consent: Consent | None = None,
 ) -> Done[Removed] | Incomplete[Window]:
     """The member gone, or an open window that only the operator may confirm. `typed`: its name,
-    given once more, which a lost one needs. Refused by rule, with nothing changed."""
+    given once more, which a lost one needs, and a consent. Refused by rule, with nothing
+    changed."""
     node = store.require(host)
     gone = _gone(node, text)
     if gone is not None:
@@ -88,15 +104,18 @@ def remove(
         return carry_out(host, spec, waiting)
     view = _observe(host, node, member, mode)
     means = removal.decide(view, mode)
-    if mode is Mode.LOST and typed != member.display:
+    consents = consent is not None and consent != Consent()
+    if (mode is Mode.LOST or consents) and typed != member.display:
         raise Refused(
             "name-not-typed",
-            f"a lost member has to be named twice, and {typed or 'nothing'} is not"
-            f" {member.display}",
-            f"`keel mesh remove --lost {member.display} --confirm {member.display}`",
+            f"a lost member, or one whose removal needs your consent, has to be named twice, and"
+            f" {typed or 'nothing'} is not {member.display}",
+            f"type the same command with `--confirm {member.display}`",
         )
     if removal.is_done(view, means):
         return Done(value=_removed(node, member.key, member.display, member.address, means))
+    if means is not Means.BLOCK:
+        _pass_gates(host, node, member, means, consent)
     if view.blocked:
         with store.locked(host, "the mesh"):
             netwindow.refuse_open(host)
@@ -118,6 +137,17 @@ def carry_out(host: Host, spec: Spec, found: Window) -> Done[Removed]:
         node, records = _settle(host, store.require(host), removing.subject, removing.means)
         store.end_window(host)
     return _spread(host, node, removing, records)
+
+
+def _pass_gates(
+    host: Host, node: Node, member: Member, means: Means, consent: Consent | None
+) -> None:
+    """Etcd's gates before the window opens (keel.mesh.etcdremove); by votes nobody is taken out of
+    etcd before they suffice."""
+    netwindow.refuse_open(host)
+    by_votes = means is Means.VOTE
+    for told in etcdremove.before_removal(host, node, member, consent, dry_run=by_votes):
+        host.console.say(told)
 
 
 def _observe(host: Host, node: Node, member: Member, mode: Mode) -> RemovalView:
@@ -194,13 +224,17 @@ def _spread(
     """Tell whoever answers; a block is nobody else's business."""
     told, not_told = spread.tell(host, node, talk.others(node), records) if records else ((), ())
     found = _removed(node, removing.subject, removing.name, removing.address, removing.means)
+    enforced = etcdremove.after_removal(host, node, removing.subject, removing.name)
     record = etcdmember.current_record(host)
-    listed = record is not None and removing.address in record.members
-    said = f"member/{found.name} {_DONE[found.means]}"
-    return Done(
-        value=replace(found, told=told, not_told=not_told, etcd=ETCD_STAYS if listed else ""),
-        changed=(said,),
+    stays = not found.counts and record is not None and removing.address in record.members
+    found = replace(
+        found,
+        told=told,
+        not_told=not_told,
+        etcd=ETCD_STAYS if stays else "",
+        enforced=enforced,
     )
+    return Done(value=found, changed=(f"member/{found.name} {_DONE[found.means]}",))
 
 
 def _removed(
@@ -243,7 +277,7 @@ def _own_vote(node: Node, subject: SigningKey) -> bytes | None:
     )
 
 
-ETCD_STAYS = "etcd still lists it as a member, and counts it"
+ETCD_STAYS = "it stays a member of etcd, which counts it: this removal is local"
 
 _DONE = {
     Means.REMOVAL: "removed",

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from keel.cli.remove import document, notes
 from keel.errors import Exit, Refused
 from keel.mesh import etcdchange, etcdcrl, etcdremove, etcdstore, store
+from keel.mesh import remove as remove_flow
 from keel.mesh.duty import Result
 from keel.mesh.etcdstate import Stage
 from keel.mesh.expulsion import Consent
+from keel.mesh.removal import Mode
+from keel.outcome import Done, Incomplete
 from keel.types import LOCALHOST
 from tests.fakes.etcd import UNIT, Cluster
 from tests.flow.kill import tolerate
@@ -349,3 +353,63 @@ def _removals(world: World, at: str, name: str) -> tuple[str, ...]:
 
 def test_the_subject_of_a_removal_is_seen_as_the_remover_sees_it(world: World) -> None:
     assert member(world, "a", "c").display == "c"
+
+
+# --- as the operator types it
+
+
+def test_keel_mesh_remove_says_what_is_enforced(world: World) -> None:
+    done = world.remove("a", "c")
+    assert isinstance(done, Done)
+    found = done.value
+    assert (found.counts, found.etcd, found.enforced.waiting) == (True, "", ())
+    assert found.enforced.holds == (
+        "etcd: c is out of the list of members",
+        "etcd: CRL 2 revokes the certificates of c",
+    )
+    assert "keel: etcd: c is out of the list of members" in notes(found)
+    assert document(found)["enforced"] == list(found.enforced.holds)
+    assert listed(world) == {"a", "b"}
+    assert any("2 voters are left" in text for text in world.net.nodes["a"].console.said)
+
+
+def test_keel_mesh_remove_says_what_is_not_enforced_yet(world: World) -> None:
+    crash(world, "b")
+    for typed, rule in ((None, "name-not-typed"), ("b", "name-not-typed")):
+        with pytest.raises(Refused) as caught:
+            world.remove("a", "c", typed=typed, consent=Consent(without_quorum=True))
+        assert caught.value.rule == rule
+    with pytest.raises(Refused, match="no quorum"):
+        world.remove("a", "c")
+    with pytest.raises(Refused, match="no quorum"):
+        remove_flow.plan(world.host("a"), "c", Mode.PLAIN)
+    done = world.remove("a", "c", typed="c", consent=Consent(without_quorum=True))
+    if isinstance(done, Incomplete):
+        done = world.confirm("a")
+    found = done.value
+    assert found is not None
+    (waiting,) = found.enforced.waiting
+    assert waiting.what == "the end of c's place in etcd"
+    assert any(text.startswith("keel: not enforced yet: the end of c's") for text in notes(found))
+    assert world.loaded("c").key in world.loaded("a").view.removed
+    assert listed(world) == {"a", "b", "c"}
+
+
+def test_a_dry_run_takes_nobody_out(world: World) -> None:
+    two_voters(world)
+    with pytest.raises(Refused) as caught:
+        remove_flow.plan(world.host("a"), "b", Mode.PLAIN)
+    assert caught.value.rule == "removal-one-voter"
+    assert remove_flow.plan(world.host("a"), "b", Mode.PLAIN, consent=Consent(one_voter=True))
+    assert listed(world) == {"a", "b"}
+
+
+def test_a_block_on_one_node_leaves_etcd_alone_and_says_so(world: World) -> None:
+    done = world.remove("b", "c")
+    if isinstance(done, Incomplete):
+        done = world.confirm("b")
+    found = done.value
+    assert found is not None
+    assert "stays a member of etcd" in found.etcd
+    assert found.enforced == etcdremove.Enforced()
+    assert listed(world) == {"a", "b", "c"}

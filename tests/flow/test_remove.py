@@ -358,7 +358,7 @@ def test_a_lost_holder_goes_by_votes_and_nobody_holds_the_root_then(tmp_path: Pa
     world.net.nodes["a"].power_off()
     first = removed(world, "b", "a", Mode.LOST)
     assert (first.means, first.votes) == (Means.VOTE, "1 of 3 voted, 2 are needed")
-    assert "etcd still lists it" in first.etcd
+    assert "stays a member of etcd" in first.etcd
     second = removed(world, "c", "a", Mode.LOST)
     assert (second.counts, second.votes) == (True, "2 of 3 voted, 2 are needed: removed for all")
     world.settle()

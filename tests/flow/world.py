@@ -36,6 +36,7 @@ from keel.mesh.admit import MadeInvite
 from keel.mesh.duty import Duty
 from keel.mesh.etcdmsg import ClusterRecord
 from keel.mesh.etcdstate import Stage
+from keel.mesh.expulsion import Consent
 from keel.mesh.join import Joined
 from keel.mesh.leave import Left
 from keel.mesh.removal import Mode
@@ -173,9 +174,17 @@ class World:
         return leave.leave(self.host(name), self.spec(name)).value
 
     def remove(
-        self, name: str, whom: str, mode: Mode = Mode.PLAIN, *, typed: str | None = None
+        self,
+        name: str,
+        whom: str,
+        mode: Mode = Mode.PLAIN,
+        *,
+        typed: str | None = None,
+        consent: Consent | None = None,
     ) -> Done[Removed] | Incomplete[Window]:
-        return remove.remove(self.host(name), self.spec(name), whom, mode, typed=typed)
+        return remove.remove(
+            self.host(name), self.spec(name), whom, mode, typed=typed, consent=consent
+        )
 
     def confirm(self, name: str) -> Done[Removed | None]:
         return network.confirm(self.host(name), self.wanted(name))
