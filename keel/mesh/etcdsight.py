@@ -6,7 +6,7 @@ follow it. Changes nothing of etcd's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 
@@ -15,6 +15,7 @@ from keel.mesh.birth import Party
 from keel.mesh.etcdbirth import Answers, probe_capable
 from keel.mesh.etcdchange import NoQuorum
 from keel.mesh.etcdgrants import first_granted, live_grant
+from keel.mesh.etcdmsg import ProbeAnswer
 from keel.mesh.etcdstate import Stage
 from keel.mesh.growth import GrowthBook, GrowthView, Listed, Waiter, Word
 from keel.mesh.invite import claimed_members
@@ -64,9 +65,14 @@ def look(
     words = {one.etcd.member_id: one.etcd for one in answers.values() if one.etcd}
     if own is not None:
         words[own.member_id] = own
+    anew = {m.key for m, one in answers.items() if one.replacing}
+    if replacing is not None:
+        anew.add(replacing)
+    if etcdmember.wants_replacement(host, node.key):
+        anew.add(node.key)
     with store.locked(host, "the mesh"):
         listed = _in_words(host, node, found.members, joiner)
-        line = _line(host, node, found.members, answers, joiner)
+        line = _line(host, node, found.members, answers, joiner, anew)
         book = _keep_book(host, listed, words)
     view = GrowthView(
         members=listed,
@@ -74,10 +80,7 @@ def look(
         line=line,
         book=book,
         near=near,
-        replacing=frozenset(
-            {m.key for m, one in answers.items() if one.replacing}
-            | ({replacing} if replacing else set())
-        ),
+        replacing=frozenset(anew),
     )
     return Sight(listed=found.members, answers=answers, view=view, doors=doors)
 
@@ -116,10 +119,11 @@ def _line(
     members: tuple[EtcdMember, ...],
     answers: Answers,
     joiner: Joiner | None,
+    anew: Set[SigningKey],
 ) -> tuple[Waiter, ...]:
     """Everybody who may come in and is not listed, in the order of queue.json, which follows."""
     said = {member.key: answer for member, answer in answers.items()}
-    ready = _ready(host, node, members, answers)
+    ready = _ready(host, node, members, answers, anew)
     waiters = {
         key: Waiter(
             name=one.display,
@@ -140,10 +144,14 @@ def _line(
 
 
 def _ready(
-    host: Host, node: Node, members: tuple[EtcdMember, ...], answers: Answers
+    host: Host,
+    node: Node,
+    members: tuple[EtcdMember, ...],
+    answers: Answers,
+    anew: Set[SigningKey],
 ) -> dict[SigningKey, Member]:
-    """Live, capable, granted, not listed, and with no data that it would have to give up first;
-    the earliest granted first."""
+    """Live, capable, granted, not listed, and with no data that served, unless its operator gives
+    that up (`anew`); the earliest granted first."""
     ledger = etcdstore.load_ledger(host)
     said = {member.key: answer for member, answer in answers.items()}
     found = []
@@ -155,19 +163,20 @@ def _ready(
             continue
         if etcdchange.by_address(members, one.address) is not None:
             continue
-        answer = said.get(one.key)
-        if answer is not None and answer.stage is Stage.FORMED and not answer.replacing:
-            continue  # its operator's word is needed: `keel mesh etcd recover --replace`
-        if one.key == node.key and not _holder_may(host, node):
-            continue
+        if _stage(host, node, one, said) is Stage.FORMED and one.key not in anew:
+            continue  # `keel mesh etcd recover --replace` is for that
         found.append((granted, one.address, one))
     return {one.key: one for _, _, one in sorted(found, key=lambda each: each[:2])}
 
 
-def _holder_may(host: Host, node: Node) -> bool:
-    """The holder's own place, by the same rule."""
-    wants = etcdmember.wants_replacement(host, node.key)
-    return wants or etcdstore.load_cluster(host).stage is not Stage.FORMED
+def _stage(
+    host: Host, node: Node, one: Member, said: Mapping[SigningKey, ProbeAnswer]
+) -> Stage | None:
+    """How far it says that it is; None while it does not answer."""
+    if one.key == node.key:
+        return etcdstore.load_cluster(host).stage
+    answer = said.get(one.key)
+    return None if answer is None else answer.stage
 
 
 def _keep_book(

@@ -214,9 +214,7 @@ def in_line(queue: Queue) -> tuple[SigningKey, ...]:
 def begin(
     book: GrowthBook, party: Party, replaces: EtcdMemberId | None, now: datetime
 ) -> GrowthBook:
-    """The admission is open: durable before etcd is asked. The same one again keeps its time."""
-    if book.open is not None and (book.open.key, book.open.replaces) == (party.key, replaces):
-        return book
+    """The admission is open from now on: durable before etcd is asked."""
     return replace(
         book, open=Open(address=party.address, since=now, key=party.key, replaces=replaces)
     )

@@ -30,13 +30,15 @@ KEEPALIVE_BYTES = 32
 
 @dataclass
 class Loss:
-    """Requests (or answers) that match go missing, `count` times; None matches everything."""
+    """Requests (or answers) that match go missing, `count` times after the first `skip`; None
+    matches everything."""
 
     what: Literal["request", "reply"]
     source: str | None = None
     target: str | None = None
     path: str | None = None
     count: int = 1
+    skip: int = 0
 
     def takes(self, what: str, source: str, target: str, path: str) -> bool:
         if self.count <= 0 or what != self.what:
@@ -45,6 +47,9 @@ class Loss:
             mine in (None, its)
             for mine, its in ((self.source, source), (self.target, target), (self.path, path))
         ):
+            return False
+        if self.skip > 0:
+            self.skip -= 1
             return False
         self.count -= 1
         return True
@@ -135,8 +140,9 @@ class FakeNet:
         target: str | None = None,
         path: str | None = None,
         count: int = 1,
+        skip: int = 0,
     ) -> None:
-        self.losses.append(Loss(what, source, target, path, count))
+        self.losses.append(Loss(what, source, target, path, count, skip))
 
     def delay(self, one: str, other: str, one_way_seconds: float) -> None:
         self.one_way_seconds[one, other] = self.one_way_seconds[other, one] = one_way_seconds

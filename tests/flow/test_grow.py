@@ -3,65 +3,39 @@ that never starts, a dead one (E9, E11, E12). Judged by the etcds, not by keel's
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from keel.mesh import etcdlook, etcdstore, growth, status
-from keel.mesh.duty import Duty, Result
-from keel.mesh.etcdlook import EtcdSeen, Phase
+from keel.errors import Refused
+from keel.mesh import etcdgrow, etcdrecover, etcdstore, growth, store
+from keel.mesh.duty import Result
+from keel.mesh.etcdlook import Phase
 from keel.mesh.etcdstate import Stage
 from keel.mesh.token import EtcdHint
 from keel.types import LOCALHOST
-from tests.fakes.etcd import UNIT, Cluster
+from tests.fakes.etcd import UNIT
+from tests.flow.growing import (
+    BORN,
+    grow,
+    learners,
+    membership,
+    off,
+    open_window,
+    status_of,
+    the_cluster,
+    three_voters,
+    voters,
+    waits,
+    waits_for_nothing,
+)
 from tests.flow.world import World
-
-BORN = "abc"
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """Three voters; the first holds the root."""
-    world = World(tmp_path)
-    for name in "abcde":
-        world.node(name)
-    world.create("a")
-    for name in "bc":
-        world.join(name, world.invite("a"))
-        world.settle()
-    world.rest(*BORN)
-    world.timers(*BORN, seconds=7.0)
-    world.host("a").etcd_at(LOCALHOST).put(b"early", b"kept")
-    return world
-
-
-def the_cluster(world: World) -> Cluster:
-    (cluster,) = world.etcd.births()
-    return cluster
-
-
-def voters(world: World) -> str:
-    """The names of the voters by etcd's own list."""
-    names = {f"keel-{world.loaded(n).address.packed.hex()}": n for n in joined(world)}
-    return "".join(sorted(names.get(one.name, "?") for one in the_cluster(world).voters()))
-
-
-def joined(world: World) -> list[str]:
-    return [name for name in world.net.nodes if world.host(name).paths.genesis.exists()]
-
-
-def membership(world: World, name: str = "a") -> Duty:
-    return next(duty for duty in world.tend(name) if duty.name == "membership")
-
-
-def grow(world: World, *names: str, rounds: int = 20) -> None:
-    """Timers on these until all of them are voters."""
-    wanted = "".join(sorted(names))
-    for _ in range(rounds):
-        if voters(world) == wanted:
-            return
-        world.timers(*names, seconds=5.0)
-    raise AssertionError(f"voters are {voters(world)}; {membership(world)}; {world.etcd.log}")
+    return three_voters(tmp_path)
 
 
 def test_the_fourth_is_a_learner_before_it_is_answered_and_then_a_voter(world: World) -> None:
@@ -77,30 +51,6 @@ def test_the_fourth_is_a_learner_before_it_is_answered_and_then_a_voter(world: W
     assert world.host("d").etcd_at(LOCALHOST).get(b"early") == b"kept"
     assert etcdstore.load_cluster(world.host("d")).stage is Stage.FORMED
     assert membership(world).result is Result.NOTHING
-
-
-def status_of(world: World, name: str) -> EtcdSeen:
-    host, spec = world.host(name), world.spec(name)
-    seen = status.look(host, spec)
-    roles = {key: etcdlook.Role(said) for key, said in seen.etcd_roles.items()}
-    return etcdlook.look(host, spec, seen.node, roles)
-
-
-def waits(world: World, name: str) -> str:
-    (waiting,) = status_of(world, name).waiting
-    return f"{waiting.what} waits for {waiting.waiting_for}: {waiting.why}"
-
-
-def off(world: World, name: str) -> None:
-    world.net.nodes[name].power_off()
-    world.kicks.clear()
-    world.net.clock.sleep(20)
-
-
-def learners(world: World) -> list[str]:
-    names = {f"[{world.loaded(n).address.compressed}]": n for n in joined(world)}
-    found = [one for one in the_cluster(world).members.values() if one.learner]
-    return [names[one.peer_url.removeprefix("https://").removesuffix(":2380")] for one in found]
 
 
 def test_two_that_join_at_once_come_in_one_after_the_other(world: World) -> None:
@@ -119,10 +69,6 @@ def test_two_that_join_at_once_come_in_one_after_the_other(world: World) -> None
     for name in "de":
         assert etcdstore.load_failures(world.host(name)).entries == ()
         assert world.host(name).etcd_at(LOCALHOST).get(b"early") == b"kept"
-
-
-def waits_for_nothing(world: World, *names: str) -> bool:
-    return all(status_of(world, name).waiting == () for name in names)
 
 
 @pytest.mark.parametrize("lost", ["answer", "request"])
@@ -244,3 +190,107 @@ def test_a_dead_learner_is_not_promoted_and_is_reported_after_a_day(world: World
     grow(world, *"abcde")
     world.timers("a")
     assert etcdstore.load_failures(world.host("a")).entries == ()
+
+
+# --- what keeps the holder from it
+
+
+def test_while_a_change_to_the_network_waits_nobody_comes_in(world: World) -> None:
+    token = world.invite("a")
+    open_window(world, "a")
+    answered = world.join("d", token)
+    assert answered.etcd.note is not None
+    assert "the change to the network" in answered.etcd.note
+    assert [one.waiting_for for one in membership(world).waiting] == ["the change to the network"]
+    assert learners(world) == []
+    store.end_window(world.host("a"))
+    grow(world, *"abcd")
+
+
+def test_with_a_wrong_clock_the_holder_brings_nobody_in(world: World) -> None:
+    off(world, "c")
+    world.join("d", world.invite("a"))
+    world.boot("c")
+    world.net.nodes["a"].clock.wrong_by = timedelta(minutes=10)
+    world.sync("a")
+    assert [one.waiting_for for one in membership(world).waiting] == ["the clock"]
+    assert learners(world) == []
+
+
+def test_without_a_leader_it_waits_for_one(world: World) -> None:
+    for name in "bc":
+        off(world, name)
+    (waiting,) = membership(world).waiting
+    assert waiting.waiting_for == "the cluster's leader"
+    answered = world.join("d", world.invite("a"))
+    assert answered.etcd.note is not None
+    assert "the cluster's leader" in answered.etcd.note
+
+
+def test_others_than_the_holder_leave_it_to_it(world: World) -> None:
+    assert membership(world, "b").text == "another node holds the root"
+
+
+def test_a_book_that_can_not_be_read_keeps_nobody_out_of_the_mesh(world: World) -> None:
+    token = world.invite("a")
+    host = world.host("a")
+    host.files.write(host.paths.growth, b"?")
+    answered = world.join("d", token)
+    assert answered.etcd.grant is not None
+    assert answered.etcd.note is not None
+    assert "growth.json" in answered.etcd.note
+    assert store.load(world.host("d")) is not None
+
+
+# --- a learner's place for the next in line
+
+
+def a_dead_learner(world: World) -> None:
+    world.join("d", world.invite("a"))
+    world.settle()
+    world.tend("d")
+    world.net.clock.sleep(10)
+    off(world, "d")
+
+
+def refused(world: World, name: str) -> str:
+    with pytest.raises(Refused) as caught:
+        etcdgrow.replace_learner(world.host("a"), world.loaded("a"), name)
+    return caught.value.rule
+
+
+def test_only_a_silent_learner_that_keeps_another_waiting_is_taken_out_by_hand(
+    world: World,
+) -> None:
+    assert refused(world, "b") == "replace-learner-unknown"
+    a_dead_learner(world)
+    assert refused(world, "b") == "replace-learner-unknown"
+    assert refused(world, "d") == "replace-learner-nobody-waits"
+    world.join("e", world.invite("a"))
+    world.timers(*"abce")
+    world.etcd.lost_requests["remove"] = 1
+    said = etcdgrow.replace_learner(world.host("a"), world.loaded("a"), "d")
+    assert said.startswith("the removal of d waits for the next pass")
+    said = etcdgrow.replace_learner(world.host("a"), world.loaded("a"), "d")
+    assert said == "d was taken out; the next in line is added by the tend"
+    grow(world, *"abce")
+    world.boot("d")
+    world.timers("d", "a")
+    assert learners(world) == []  # its data served: its operator gives that up, nobody else
+    etcdrecover.recover(world.host("d"), world.spec("d"), world.loaded("d"))
+    grow(world, *"abcde")
+
+
+def test_one_that_answers_is_not_taken_out_by_hand(world: World) -> None:
+    world.etcd.catch_up_seconds = 3600.0
+    world.join("d", world.invite("a"))
+    world.join("e", world.invite("a"))
+    world.timers(*"abcde", seconds=10.0)
+    assert refused(world, "d") == "replace-learner-answers"
+
+
+def test_without_a_leader_no_learner_is_taken_out(world: World) -> None:
+    a_dead_learner(world)
+    for name in "bc":
+        off(world, name)
+    assert refused(world, "d") == "replace-no-quorum"

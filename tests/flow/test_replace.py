@@ -1,0 +1,258 @@
+"""A member whose data is lost gets a new place, by whole nodes (design section 5, Replacement)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from keel.errors import KeelError, PeerError, Refused
+from keel.mesh import etcdmember, etcdrecover, etcdstore, store
+from keel.mesh.duty import Duty
+from keel.mesh.etcdstate import Lived, Stage
+from keel.outcome import Done, Waiting
+from keel.types import LOCALHOST
+from tests.fakes.etcd import UNIT
+from tests.flow.growing import (
+    BORN,
+    grow,
+    learners,
+    off,
+    open_window,
+    the_cluster,
+    three_voters,
+    voters,
+)
+from tests.flow.world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return three_voters(tmp_path)
+
+
+def lose(world: World, name: str) -> None:
+    """Its etcd's data is gone; the rest of its disk is there."""
+    node = world.net.nodes[name]
+    node.units.stop(UNIT)
+    node.files.remove(node.paths.etcd_data)
+    world.net.clock.sleep(20)
+
+
+def recover(world: World, name: str) -> Done[str] | Waiting:
+    return etcdrecover.recover(world.host(name), world.spec(name), world.loaded(name))
+
+
+def preview(world: World, name: str) -> list[tuple[str, str]]:
+    plan = etcdrecover.preview(world.host(name), world.spec(name), world.loaded(name))
+    return [(step.action, step.subject) for step in plan.steps]
+
+
+def refused(run: Callable[[], object]) -> str:
+    with pytest.raises(Refused) as caught:
+        run()
+    return caught.value.rule
+
+
+def own_id(world: World, name: str) -> int:
+    url = f"https://[{world.loaded(name).address.compressed}]:2380"
+    return next(one.id for one in the_cluster(world).members.values() if one.peer_url == url)
+
+
+def duty(world: World, name: str, which: str) -> Duty:
+    return next(one for one in world.tend(name) if one.name == which)
+
+
+def whole_again(world: World, name: str) -> None:
+    for _ in range(12):
+        if voters(world) == BORN and world.formed(BORN):
+            break
+        world.timers(*BORN, seconds=7.0)
+    world.timers(*BORN)
+    assert world.host(name).etcd_at(LOCALHOST).get(b"early") == b"kept"
+    assert etcdstore.load_cluster(world.host(name)).stage is Stage.FORMED
+    assert not etcdmember.wants_replacement(world.host(name), world.loaded(name).key)
+    assert len(the_cluster(world).members) == 3
+    assert len(world.etcd.births()) == 1
+
+
+@pytest.mark.parametrize("name", ["b", "a"], ids=["a member", "the holder itself"])
+def test_lost_data_comes_back_under_a_new_id(world: World, name: str) -> None:
+    lose(world, name)
+    before = own_id(world, name)
+    assert preview(world, name) == [
+        ("remove-member", name),
+        ("add-learner", name),
+        ("send-record", name),
+        ("set-data-aside", "/var/lib/keel-etcd/data"),
+        ("start-etcd", "etcd.service"),
+    ]
+    assert (own_id(world, name), learners(world)) == (before, [])
+    assert isinstance(recover(world, name), Done)
+    assert learners(world) == [name]
+    whole_again(world, name)
+    assert own_id(world, name) != before
+
+
+def test_what_is_left_of_the_data_is_moved_aside(world: World) -> None:
+    node = world.net.nodes["b"]
+    node.units.stop(UNIT)
+    world.net.clock.sleep(20)
+    recover(world, "b")
+    whole_again(world, "b")
+    kept = [name for name in node.files.names(node.paths.etcd_data.parent) if "data." in name]
+    assert len(kept) == 1
+
+
+def test_an_old_disk_is_not_taken_for_a_restored_one_again(world: World) -> None:
+    host = world.host("b")
+    world.net.nodes["b"].units.stop(UNIT)
+    world.net.clock.sleep(20)
+    known = world.loaded("a").view.by_key(world.loaded("b").key)
+    assert known is not None
+    etcdstore.save_lived(host, Lived(counter=0))
+    recover(world, "b")
+    assert etcdstore.load_lived(host).counter >= known.lived
+
+
+@pytest.mark.parametrize("kind", ["remove", "add_learner"])
+@pytest.mark.parametrize("lost", ["answer", "request"])
+def test_a_change_that_was_not_answered_is_made_once(world: World, kind: str, lost: str) -> None:
+    book = world.etcd.lost_answers if lost == "answer" else world.etcd.lost_requests
+    lose(world, "b")
+    book[kind] = 1
+    recover(world, "b")
+    whole_again(world, "b")
+    assert book[kind] == 0
+
+
+@pytest.mark.parametrize("lost", ["request", "reply"])
+def test_the_holders_answer_is_lost_and_the_tend_goes_on(
+    world: World, lost: Literal["request", "reply"]
+) -> None:
+    lose(world, "b")
+    world.net.lose(lost, source="b", path="/v1/etcd", count=1, skip=1)
+    with pytest.raises(PeerError):
+        recover(world, "b")
+    assert etcdmember.wants_replacement(world.host("b"), world.loaded("b").key)
+    whole_again(world, "b")
+
+
+def test_the_holder_is_off_and_the_wish_is_not_kept_before_it_said_yes(world: World) -> None:
+    lose(world, "b")
+    off(world, "a")
+    with pytest.raises(PeerError):
+        recover(world, "b")
+    assert not etcdmember.wants_replacement(world.host("b"), world.loaded("b").key)
+
+
+def test_while_another_voter_is_down_the_new_place_waits_for_it(world: World) -> None:
+    for name in "de":
+        world.join(name, world.invite("a"))
+    grow(world, *"abcde")
+    world.timers(*"abcde")
+    lose(world, "b")
+    off(world, "c")
+    found = recover(world, "b")
+    assert isinstance(found, Waiting)
+    assert found.waiting_for == "c"
+    assert voters(world) == "acde"
+    waiting = duty(world, "b", "replacement").waiting
+    assert [one.waiting_for for one in waiting] == ["c"]
+    world.boot("c")
+    grow(world, *"abcde")
+
+
+def test_a_voter_that_serves_again_needs_no_new_place(world: World) -> None:
+    node = world.net.nodes["b"]
+    node.units.stop(UNIT)
+    world.net.clock.sleep(20)
+    world.net.lose("request", source="b", path="/v1/etcd", count=1, skip=1)
+    with pytest.raises(PeerError):
+        recover(world, "b")
+    before = own_id(world, "b")
+    node.units.start(UNIT, block=False)
+    world.net.clock.sleep(20)
+    assert duty(world, "b", "replacement").text.startswith("this member's etcd serves again")
+    whole_again(world, "b")
+    assert own_id(world, "b") == before
+
+
+# --- refusals: each by its own reason, and nothing is changed
+
+
+def test_a_member_that_serves_is_refused(world: World) -> None:
+    assert refused(lambda: recover(world, "b")) == "replace-serves"
+    assert refused(lambda: preview(world, "b")) == "replace-serves"
+
+
+def test_one_that_can_not_run_etcd_is_refused(world: World) -> None:
+    world.net.nodes["b"].overlay_etcd_installed = False
+    assert refused(lambda: recover(world, "b")) == "replace-not-capable"
+
+
+@pytest.mark.parametrize("at", ["a", "b"])
+def test_while_a_change_to_the_network_waits_it_is_refused(world: World, at: str) -> None:
+    lose(world, "b")
+    open_window(world, at)
+    before = own_id(world, "b")
+    assert refused(lambda: recover(world, "b")) == "replace-window"
+    assert own_id(world, "b") == before
+
+
+def test_without_a_quorum_of_the_others_it_is_refused(world: World) -> None:
+    lose(world, "b")
+    off(world, "c")
+    assert refused(lambda: recover(world, "b")) == "replace-no-quorum"
+    assert not etcdmember.wants_replacement(world.host("b"), world.loaded("b").key)
+
+
+def test_of_four_with_one_down_another_is_no_quorum_less(world: World) -> None:
+    world.join("d", world.invite("a"))
+    grow(world, *"abcd")
+    lose(world, "b")
+    off(world, "c")
+    assert refused(lambda: recover(world, "b")) == "replace-no-quorum"
+    assert len(the_cluster(world).members) == 4
+
+
+def test_while_another_is_brought_in_it_is_refused(world: World) -> None:
+    world.etcd.guards["d"] = lambda: False
+    world.join("d", world.invite("a"))
+    lose(world, "b")
+    assert refused(lambda: recover(world, "b")) == "replace-learner-in-the-way"
+    assert len(the_cluster(world).voters()) == 3
+
+
+def test_one_that_the_holder_granted_nothing_is_refused(world: World) -> None:
+    off(world, "a")
+    world.join("d", world.invite("b"))
+    world.boot("a")
+    world.net.clock.sleep(20)
+    world.kicks.clear()
+    with store.locked(world.host("a"), "the mesh"):
+        store.merge_into(
+            world.host("a"), world.loaded("a"), tuple(world.loaded("d").roster.raws.values())
+        )
+    world.up("a")
+    assert refused(lambda: recover(world, "d")) == "replace-not-listed"
+
+
+def test_where_no_holder_is_known_it_is_refused(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.node("a", mode="cloud")
+    world.create("a")
+    spec = world.net.nodes["a"].paths.spec
+    spec.write_text(spec.read_text().replace("mode: cloud", "mode: cloud_advanced"))
+    world.etcd.install(world.net.nodes["a"])
+    assert refused(lambda: recover(world, "a")) == "replace-no-holder"
+
+
+def test_another_refusal_of_the_holders_is_told_as_it_is(world: World) -> None:
+    lose(world, "b")
+    world.host("a").files.write(world.host("a").paths.etcd_queue, b"not json")
+    with pytest.raises(KeelError) as caught:
+        recover(world, "b")
+    assert not isinstance(caught.value, Refused)
