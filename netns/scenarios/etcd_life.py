@@ -1,0 +1,75 @@
+"""A cluster that grows over the bad link while a client writes: the fourth joins, is a learner
+before its join is answered, and is promoted by keel's own gate. Nothing acknowledged is lost.
+"""
+
+import time
+from functools import partial
+
+from netns import mesh, registry
+from netns.lab import Lab
+from netns.scenario import STANDARD, Report
+from netns.topology import Name, names, parse_quality
+from netns.writer import Writer
+
+NAME = "etcd_life"
+ROWS = ("E11", "Q2")
+LINK = "125ms,12.5ms,1%"
+MEMBERS = 4
+
+EVERYONE = names(4)
+A, B, C, D = EVERYONE
+GROW_SECONDS = 90
+SHORT = parse_quality("5ms,0ms,0%")
+"""Of the birth, which other scenarios show over the bad link."""
+
+
+def run(lab: Lab, report: Report) -> None:
+    three_voters(lab, report)
+    writer = Writer(lab, B)
+    grow(lab, report, D)
+    registry.judge_one_cluster(lab, report, EVERYONE, "grown")
+    for name in EVERYONE:
+        lab.wait(partial(voter_by_keel, lab, name), 30, f"{name} to call itself a voter")
+    report.expect(True, "keel says so as well, on each")
+    writer.judge(report, EVERYONE)
+
+
+def three_voters(lab: Lab, report: Report) -> None:
+    """Born over a short link; from then on it is the bad one again."""
+    for name in EVERYONE:
+        lab.set_link(name, SHORT)
+    mesh.create(lab, A)
+    for name in (B, C):
+        mesh.join(lab, name, mesh.invite(lab, A))
+    registry.wait_for_voters(lab, (A, B, C))
+    for name in EVERYONE:
+        lab.set_link(name, STANDARD)
+    report.note("three voters")
+
+
+def grow(lab: Lab, report: Report, name: Name) -> None:
+    """Invited by the holder: listed as a learner when the join ends, a voter soon after."""
+    mesh.join(lab, name, mesh.invite(lab, A))
+    begun = time.monotonic()
+    listed = registry.cluster(lab, A).members
+    report.expect(len(listed) == 4, f"{name} is listed when its join has ended")
+    registry.wait_for_voters(lab, (name,), GROW_SECONDS)
+    took = time.monotonic() - begun
+    report.note(f"{name} votes {took:.1f} s after its join command ended")
+    lab.wait(partial(gate_is_told, lab, name), 60, "the holder's journal to have the numbers")
+    report.expect(True, f"the gate in the holder's journal: {gate(lab, name)}")
+
+
+def gate(lab: Lab, name: Name) -> str:
+    """What the holder's tend said when it promoted the learner."""
+    said = lab.journal(A, "-u", "keel-*", "-o", "cat")
+    found = [line for line in said.splitlines() if f"{name} is a voter now" in line]
+    return found[-1] if found else ""
+
+
+def gate_is_told(lab: Lab, name: Name) -> bool:
+    return bool(gate(lab, name))
+
+
+def voter_by_keel(lab: Lab, name: Name) -> bool:
+    return bool(mesh.status(lab, name)["etcd"]["phase"] == "voter")
