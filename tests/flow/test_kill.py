@@ -10,14 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from keel.mesh import etcdcrl, etcdstore, roster, store, up
+from keel.mesh import etcdcrl, etcdrecover, etcdstore, roster, store, up
 from keel.mesh.etcdgrants import Event
+from keel.mesh.growth import GrowthBook
 from keel.mesh.identity import address_of
 from keel.mesh.invite import Phase
 from keel.mesh.keys import signing_pair
 from keel.mesh.records import Admission
-from keel.types import Secret
+from keel.types import LOCALHOST, Secret
 from tests.conftest import KILLED
+from tests.fakes.etcd import UNIT
+from tests.flow.growing import three_voters, voters
 from tests.flow.kill import Revival, Story, kill_everywhere, tolerate
 from tests.flow.world import World
 
@@ -102,6 +105,22 @@ def three_that_can_now(scratch: Path) -> World:
     return world
 
 
+def a_fourth_invited(scratch: Path) -> World:
+    world = three_voters(scratch)
+    world.tokens["d"] = world.invite("a")
+    return world
+
+
+def one_lost_its_data(scratch: Path) -> World:
+    world = three_voters(scratch)
+    node = world.net.nodes["b"]
+    node.units.stop(UNIT)
+    node.files.remove(node.paths.etcd_data / "member")
+    world.net.clock.sleep(20)
+    world.timers(*"abc")
+    return world
+
+
 def one_has_news(scratch: Path) -> World:
     """b was away while c joined and a's trust changed: its next sync has much to take and give."""
     world = World(scratch)
@@ -175,6 +194,41 @@ def birth(world: World) -> None:
 def birth_again(world: World) -> None:
     join_again("c", "ab")(world)
     world.rest("a", "b", "c", rounds=12)
+
+
+def grow(world: World) -> None:
+    tolerate(lambda: world.join("d", world.tokens["d"]))
+    world.settle()
+    for _ in range(3):
+        world.timers(*"abcd", seconds=5.0)
+
+
+def grow_again(world: World) -> None:
+    join_again("d", "abc")(world)
+    voters_become(world, *"abcd")
+
+
+def replace(world: World) -> None:
+    host, spec = world.host("b"), world.spec("b")
+    tolerate(lambda: etcdrecover.recover(host, spec, world.loaded("b")))
+    for _ in range(3):
+        world.timers(*"abc", seconds=5.0)
+
+
+def replace_again(world: World) -> None:
+    """The same command; it says so when it was done."""
+    host, spec = world.host("b"), world.spec("b")
+    refused = tolerate(lambda: etcdrecover.recover(host, spec, world.loaded("b")))
+    assert refused is None or getattr(refused, "rule", "") in ("replace-serves", "locked"), refused
+    voters_become(world, *"abc")
+
+
+def voters_become(world: World, *names: str) -> None:
+    for _ in range(8):
+        if voters(world) == "".join(names) and world.formed(names):
+            break
+        world.timers(*names, seconds=10.0)
+    world.timers(*names)
 
 
 def form(world: World) -> None:
@@ -264,6 +318,31 @@ def one_cluster(world: World) -> None:
     assert world.formed("abc")
 
 
+def four_voters(world: World) -> None:
+    members_are(*"abcd")(world)
+    (cluster,) = world.etcd.births()
+    assert (voters(world), len(cluster.members)) == ("abcd", 4)
+    assert world.formed("abcd")
+    assert world.host("d").etcd_at(LOCALHOST).get(b"early") == b"kept"
+    nothing_is_open(world, *"abcd")
+
+
+def whole_under_a_new_id(world: World) -> None:
+    (cluster,) = world.etcd.births()
+    assert (voters(world), len(cluster.members)) == ("abc", 3)
+    assert world.formed("abc")
+    assert world.host("b").etcd_at(LOCALHOST).get(b"early") == b"kept"
+    assert etcdstore.load_cluster(world.host("b")).replaced is not None
+    nothing_is_open(world, *"abc")
+
+
+def nothing_is_open(world: World, *names: str) -> None:
+    """Nobody waits in a line, no wish is left, and the holder's book is closed."""
+    for name in names:
+        assert etcdstore.load_queue(world.host(name)).entries == ()
+    assert etcdstore.load_growth(world.host("a")) == GrowthBook()
+
+
 def one_cluster_and_no_queue(world: World) -> None:
     one_cluster(world)
     for name in "abc":
@@ -312,6 +391,14 @@ STORIES = {
         a_claim_that_lapsed, timers, timers, nothing_is_left_of_the_claim, "a", 40
     ),
     "birth, the other": Story(a_third_invited, birth, birth_again, one_cluster, "b", 165),
+    "learner, the joiner": Story(a_fourth_invited, grow, grow_again, four_voters, "d", 300),
+    "learner, the holder": Story(a_fourth_invited, grow, grow_again, four_voters, "a", 200),
+    "replacement, the member": Story(
+        one_lost_its_data, replace, replace_again, whole_under_a_new_id, "b", 100
+    ),
+    "replacement, the holder": Story(
+        one_lost_its_data, replace, replace_again, whole_under_a_new_id, "a", 100
+    ),
     "form, the holder": Story(three_that_can_now, form, form_again, one_cluster, "a", 300),
     "form, a member": Story(three_that_can_now, form, form_again, one_cluster, "b", 260),
 }
