@@ -1,0 +1,131 @@
+"""No room under /var/lib/keel while a node joins, while the roster spreads and while a registry is
+born: each says so and stops where it is, nothing is lost, and running again is the cure. And what
+a real member throws at another's channel harms nobody.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+from netns import inside, mesh, registry
+from netns.lab import Lab
+from netns.scenario import Report
+from netns.topology import Name, names
+
+NAME = "disk_full"
+ROWS = ("Q4", "M2", "M5", "M7", "E8")
+LINK = "20ms,2ms,0%"
+
+EVERYONE = names(3)
+A, B, C = EVERYONE
+STATE = "/var/lib/keel"
+DISK_SIZE = "4m"
+FILL = f"""
+cd {STATE}
+dd if=/dev/zero of=filler bs=4k 2>/dev/null || true
+if echo room >room; then exit 1; fi 2>/dev/null
+rm -f room
+"""
+DONE, REFUSED, INCOMPLETE = 0, 3, 4
+THROW = Path(inside.__file__).parent / "throw.py"
+MEMORY_MIB = 200
+
+
+def run(lab: Lab, report: Report) -> None:
+    for name in EVERYONE:
+        lab.exec(name, ["mkdir", "-p", "-m", "0700", STATE])
+        options = f"size={DISK_SIZE},mode=0700"
+        lab.exec(name, ["mount", "-t", "tmpfs", "-o", options, "tmpfs", STATE])
+    mesh.create(lab, A)
+    mesh.join(lab, B, mesh.invite(lab, A))
+    lab.wait(partial(ready, lab, B), 60, "b to be ready")
+    token = mesh.invite(lab, A)
+    joiner_without_room(lab, report, token)
+    inviter_without_room(lab, report, token)
+    birth_without_room(lab, report, token)
+    thrown_at(lab, report)
+
+
+def joiner_without_room(lab: Lab, report: Report, token: str) -> None:
+    fill(lab, C)
+    tried = mesh.try_join(lab, C, token)
+    says_so(report, "c cannot join", tried.exit, tried.document)
+    empty = ["find", STATE, "-type", "f", "-size", "0", "-o", "-name", "*.keel-tmp"]
+    report.expect(not lab.exec(C, empty).stdout, "and leaves nothing half written")
+    make_room(lab, C)
+
+
+def inviter_without_room(lab: Lab, report: Report, token: str) -> None:
+    """c has room, a has none: the claim cannot be kept, so that there is none."""
+    fill(lab, A)
+    tried = mesh.try_join(lab, C, token)
+    report.expect(tried.exit == INCOMPLETE, f"a cannot keep the claim; c is told: {tried}")
+    states = {one["invite"]: one["state"] for one in mesh.invites(lab, A)}
+    report.expect(states[mesh.invite_of(token)] == "unused", "the invite is unused as before")
+    found = mesh.status(lab, A)
+    report.expect(bool(found["members"]), "a's status goes on without room")
+    make_room(lab, A)
+
+
+def birth_without_room(lab: Lab, report: Report, token: str) -> None:
+    """b is full while c joins and the registry is born: the other two form and serve."""
+    fill(lab, B)
+    tried = mesh.try_join(lab, C, token)
+    report.expect(tried.exit == DONE, f"c joins with the same token: {tried}")
+    registry.wait_for_voters(lab, (A, C))
+    report.expect(registry.put(lab, A, "without", "b"), "a and c serve without b")
+    done = lab.exec(B, ["keel", "mesh", "sync", "--json"], check=False)
+    says_so(report, "b's sync", done.returncode, json.loads(done.stdout or "{}"))
+    before = registry.cluster(lab, A).identity
+    make_room(lab, B)
+    lab.exec(A, ["keel", "mesh", "etcd", "tend"], check=False)  # as its timer does
+    registry.wait_for_voters(lab, EVERYONE)
+    mesh.wait_until_whole(lab, EVERYONE)
+    same = registry.judge_one_cluster(lab, report, EVERYONE, "room").identity == before
+    report.expect(same and registry.get(lab, B, "without") == "b", "with room b is in it as well")
+
+
+def thrown_at(lab: Lab, report: Report) -> None:
+    """From b's own address: what is no message, and what is far too large for one."""
+    target = mesh.status(lab, A)["self"]["address"]
+    before = channel(lab, A, "MainPID")
+    done = lab.exec(B, ["python3", "-", target], input=THROW.read_text(), timeout=180)
+    said: dict[str, str] = json.loads(done.stdout)
+    fine = all(one.startswith("4") or one == "closed" for one in said.values())
+    report.expect(fine, f"refused or cut off: {said}")
+    report.expect(channel(lab, A, "MainPID") == before, "a's channel is the same process")
+    memory = int(channel(lab, A, "MemoryCurrent")) >> 20
+    report.expect(memory < MEMORY_MIB, f"and has {memory} MiB")
+    lab.wait(partial(syncs, lab, B), 60, "b's honest sync")
+    report.note("b's next honest sync is answered")
+
+
+def says_so(report: Report, what: str, status: int, document: dict[str, object]) -> None:
+    told = f"{document.get('summary')}; {document.get('remedy')}"
+    report.expect(
+        status == INCOMPLETE and STATE in told and "no space left" in told and "df -h" in told,
+        f"{what}: exit {status}: {told}",
+    )
+
+
+def fill(lab: Lab, name: Name) -> None:
+    lab.exec(name, ["sh", "-euc", FILL])
+
+
+def make_room(lab: Lab, name: Name) -> None:
+    lab.exec(name, ["rm", f"{STATE}/filler"])
+
+
+def ready(lab: Lab, name: Name) -> bool:
+    return bool(mesh.status(lab, name)["etcd"]["phase"] == "ready")
+
+
+def syncs(lab: Lab, name: Name) -> bool:
+    return lab.exec(name, ["keel", "mesh", "sync"], check=False).returncode == DONE
+
+
+def channel(lab: Lab, name: Name, what: str) -> str:
+    argv = ["systemctl", "show", "-P", what, "keel-channel.service"]
+    return lab.exec(name, argv).stdout.strip()
