@@ -11,8 +11,15 @@ from tests.flow.full import Trouble, refuse_everywhere
 from tests.flow.test_kill import STORIES
 
 
-@pytest.mark.parametrize("trouble", list(Trouble), ids=lambda it: it.name.lower())
-@pytest.mark.parametrize("story", STORIES)
+HERE_AND_THERE = [
+    *((story, Trouble.FULL) for story in ("create", "join, the joiner", "birth, the holder")),
+    *((story, Trouble.READ_ONLY) for story in ("join, the inviter", "birth, the other")),
+]
+
+
+@pytest.mark.parametrize(
+    ("story", "trouble"), HERE_AND_THERE, ids=[f"{s}: {t.name}" for s, t in HERE_AND_THERE]
+)
 def test_a_disk_that_refuses_loses_nothing(tmp_path: Path, story: str, trouble: Trouble) -> None:
     tried, _ = refuse_everywhere(STORIES[story], tmp_path, trouble, sample=2)
     assert tried >= 2
