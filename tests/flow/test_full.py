@@ -10,7 +10,6 @@ import pytest
 from tests.flow.full import Trouble, refuse_everywhere
 from tests.flow.test_kill import STORIES
 
-
 HERE_AND_THERE = [
     *((story, Trouble.FULL) for story in ("create", "join, the joiner", "birth, the holder")),
     *((story, Trouble.READ_ONLY) for story in ("join, the inviter", "birth, the other")),
