@@ -29,6 +29,8 @@ from netns.topology import Name, names
 ROUNDS = 3
 EVERYONE = names(3)
 A, B, C = EVERYONE
+D = names(4)[-1]
+MARKER = "var/lib/keel-etcd/marker.json"
 BOOK = "var/lib/keel/etcd/formation.json"
 BARE_DIR = "/var/lib/bare-etcd"
 BARE_ENV = "/etc/etcd/bare.env"
@@ -82,7 +84,7 @@ def main() -> int:
 
 def bench(lab: Lab, snapshot: str) -> None:
     build.package_layer()
-    lab.up(members=3, link=STANDARD)
+    lab.up(members=4, link=STANDARD)
     out(f"{lab.describe()}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
     pings = measure_link(lab, EVERYONE)
     out(f"link {STANDARD}: {pings}{' VOID' if is_void(pings) else ''}")
@@ -106,6 +108,8 @@ def bench(lab: Lab, snapshot: str) -> None:
         out(f"round {number + 1}: keel {births.keel[-1]:.2f} s, bare {births.bare[-1]:.2f} s")
     lab.load(snapshot)
     plain_join(lab, token)
+    lab.load(snapshot)
+    promotion(lab, token)
     table(births)
 
 
@@ -194,6 +198,18 @@ def plain_join(lab: Lab, token: str) -> None:
     mesh.join(lab, C, token)
     took = time.monotonic() - begun
     out(f"join without etcd: {took:.2f} s, {took / trip:.1f} round trips of {trip:.3f} s")
+
+
+def promotion(lab: Lab, token: str) -> None:
+    """A fourth's own etcd, from its first start to its first vote; the database is small."""
+    mesh.join(lab, C, token)
+    registry.wait_for_voters(lab, EVERYONE)
+    marker = lab.machine(D).disk / "upper" / MARKER
+    mesh.join(lab, D, mesh.invite(lab, A))
+    begun = _moment(marker.exists, "the learner's first start")
+    begun = min(begun, marker.stat().st_mtime)
+    registry.wait_for_voters(lab, (D,))
+    out(f"learner started -> voter: {time.time() - begun:.1f} s")
 
 
 def table(births: Births) -> None:

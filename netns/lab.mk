@@ -37,3 +37,7 @@ check: lab-deps ## everything that has to hold: what CI runs
 .PHONY: bench
 bench: lab-deps ## keel beside bare etcd in one run; ten minutes, not in CI
 	netns/bench
+
+.PHONY: soak
+soak: lab-deps ## a cluster from three to five and back over the bad link, a client writing; not in CI
+	netns/soak

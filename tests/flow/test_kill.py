@@ -216,7 +216,8 @@ def replace(world: World) -> None:
 
 
 def replace_again(world: World) -> None:
-    """The same command; it says so when it was done."""
+    """The same command, once who was away has caught up; it says so when it was done."""
+    world.timers(*"abc")
     host, spec = world.host("b"), world.spec("b")
     refused = tolerate(lambda: etcdrecover.recover(host, spec, world.loaded("b")))
     assert refused is None or getattr(refused, "rule", "") in ("replace-serves", "locked"), refused
