@@ -46,6 +46,15 @@ def test_the_guard_of_a_permitted_birth_imports_no_library() -> None:
     assert python(code).stdout == "['dataclasses']\n"
 
 
+def test_a_command_seeks_no_garbage() -> None:
+    code = (
+        "import atexit, gc, sys; sys.argv = ['keel', '--version'];"
+        "atexit.register(lambda: print(gc.isenabled()));"
+        "from keel.__main__ import entry; entry()"
+    )
+    assert python(code).stdout.splitlines() == [f"keel {keel.VERSION}", "False"]
+
+
 def test_version() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "keel", "--version"], cwd=REPOSITORY, capture_output=True, text=True
