@@ -232,6 +232,24 @@ class EtcdError(KeelError):
         return "look at `keel mesh etcd status` and `journalctl -u etcd`; the timer tries again"
 
 
+class AlertFailed(KeelError):
+    """A channel of the monitor did not take a message."""
+
+    code = "alert-failed"
+    exit = Exit.INCOMPLETE
+    retryable = True
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+    def summary(self) -> str:
+        return f"an alert was not taken: {self.problem}"
+
+    def remedy(self) -> str:
+        return "see monitor.channels in the spec; `keel mesh etcd alert --test` tries each"
+
+
 class ProcFailed(KeelError):
     """Another program failed; its last words are kept."""
 

@@ -156,6 +156,11 @@ class Paths:
         """For whom this node is reserved while the cluster is formed by hand."""
         return self.etcd / "forming.json"
 
+    @cached_property
+    def alerts(self) -> Path:
+        """What is open, and which channel was told of it."""
+        return self.etcd / "alerts.json"
+
     # the holder's
 
     @cached_property
@@ -259,6 +264,21 @@ class Paths:
     def behind(self) -> Path:
         """There while this node was away and has not heard the others' records since."""
         return self.run / "behind"
+
+    @cached_property
+    def tended(self) -> Path:
+        """When a pass of the tend last ended, in this boot (keel.mesh.tended)."""
+        return self.run / "tended.json"
+
+    @cached_property
+    def looked(self) -> Path:
+        """When the tend last looked for alerts, in monotonic seconds."""
+        return self.run / "looked"
+
+    @cached_property
+    def textfile(self) -> Path:
+        """What Prometheus' node exporter reads; only where it is installed."""
+        return self.root / "var/lib/prometheus/node-exporter/keel.prom"
 
     @cached_property
     def boot_id(self) -> Path:

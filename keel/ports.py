@@ -15,6 +15,7 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from pathlib import Path
 from typing import Protocol
 
+from keel.monitor import AlertsOut, MetricsOut
 from keel.paths import Paths
 from keel.types import Endpoint, Secret, WgKey
 
@@ -434,6 +435,8 @@ class Host:
     channel: ChannelOut
     etcd_at: EtcdAt
     overlay: EtcdOverlay
+    alerts: AlertsOut
+    metrics: MetricsOut
 
     @property
     def overlay_etcd_installed(self) -> bool:

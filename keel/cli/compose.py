@@ -14,6 +14,7 @@ from typing import TextIO
 
 from keel.paths import Paths
 from keel.ports import ChannelOut, Clock, EtcdApi, Files, Host
+from keel.system.alerts import Messengers
 from keel.system.chance import SystemChance
 from keel.system.clock import SystemClock
 from keel.system.console import StderrConsole
@@ -22,6 +23,7 @@ from keel.system.firewall import Nftables
 from keel.system.fs import DurableFiles
 from keel.system.locks import Flocks
 from keel.system.machine import LinuxMachine
+from keel.system.metrics import Textfile
 from keel.system.run import Programs
 from keel.system.units import Systemd
 from keel.system.wireguard import WireGuardTools
@@ -57,6 +59,8 @@ def compose(*, verbose: bool, stderr: TextIO, paths: Paths | None = None) -> Hos
         console=StderrConsole(clock, stream=stderr),
         channel=LazyChannel(clock),
         etcd_at=Gateways(paths, files, clock),
+        alerts=Messengers(proc),
+        metrics=Textfile(paths, files),
         overlay=EtcdUnit(paths, files=files, units=units, proc=proc, before_birth=permit),
     )
     return host

@@ -86,6 +86,36 @@ def _recover_arguments(parser: ArgumentParser) -> None:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    test: bool
+
+    def run(self, host: Host) -> Report:
+        from keel.mesh import alerting
+        from keel.outcome import Incomplete
+        from keel.spec import apply
+
+        tell = alerting.trial if self.test else alerting.deliver
+        came_of = tell(host, apply.load(host))
+        missing = came_of.missing if isinstance(came_of, Incomplete) else ()
+        return Report(
+            text="\n".join(f"told {name}" for name in came_of.value) or "nobody was told anything",
+            document={
+                "schema": "keel.told/1",
+                "told": list(came_of.value),
+                "missing": list(missing),
+            },
+            notes=tuple(f"keel: {one}" for one in missing),
+            exit=Exit.INCOMPLETE if missing else Exit.DONE,
+        )
+
+
+def _alert_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--test", action="store_true", help="send a trial to each channel, whatever is open"
+    )
+
+
 ETCD = Group(
     name="etcd",
     summary="the registry that lives on the mesh",
@@ -119,6 +149,16 @@ ETCD = Group(
             example="keel mesh etcd tend",
             add_arguments=no_arguments,
             options=lambda _: Tend(),
+            reads=True,
+        ),
+        Verb(
+            name="alert",
+            summary="tell the monitor's channels what they are due",
+            description="Each channel of the spec is told of a warning once, reminded daily, and "
+            "told when it is over. The tend starts this by itself (keel-mesh-alert.service).",
+            example="keel mesh etcd alert --test",
+            add_arguments=_alert_arguments,
+            options=lambda found: Alert(test=flag(found, "test")),
             reads=True,
         ),
         FORM,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from keel.errors import KeelError, Refused
 from keel.mesh import (
+    alerting,
     etcdbirth,
     etcdcredentials,
     etcdcrlspread,
@@ -30,6 +31,7 @@ from keel.mesh import (
     selfrecord,
     store,
     talk,
+    tended,
     up,
 )
 from keel.mesh.duty import Duty, Result, done, nothing, waits
@@ -69,6 +71,7 @@ def tend(
             duties = (nothing("etcd", "this node cannot run etcd"), _try(one, "relay"))
         else:
             duties = tuple(_try(one, name) for name in DUTIES)
+        tended.note(host)
         _pace(host, node, duties)
     return duties
 
@@ -170,6 +173,7 @@ DUTIES: dict[str, Callable[[Pass], Duty]] = {
     "replacement": lambda one: etcdrecover.duty(one.host, one.node),
     "place": lambda one: etcdplace.duty(one.host, one.node),
     "lived": lambda one: etcdhours.duty(one.host, one.load_spec()),
+    alerting.NAME: lambda one: alerting.duty(one.host, one.load_spec()),
 }
 """Every duty of a pass, in its order: what comes later may lean on what came before."""
 

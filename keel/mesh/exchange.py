@@ -43,6 +43,8 @@ class HelloAnswer:
 
     digest: str
     etcd: str = "none"
+    tend_silent_seconds: int | None = None
+    """For how long nothing tended its registry; None while all is well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from ipaddress import IPv6Address
 from typing import Any
 
 from keel.errors import KeelError, Refused
-from keel.mesh import admit, behind, envelope, exchange, roster, store, up
+from keel.mesh import admit, behind, envelope, exchange, roster, store, tended, up
 from keel.mesh.admit import Confirming, GiveEtcdPart
 from keel.mesh.envelope import Accepted, ChannelView, Serves, Turned
 from keel.mesh.exchange import Hello, HelloAnswer, RosterAnswer, RosterAsk
@@ -21,8 +21,8 @@ from keel.mesh.members import Member
 from keel.mesh.refusal import plain, refusal_of
 from keel.mesh.store import Node
 from keel.ports import Host
-from keel.spec.model import Spec
-from keel.types import SigningKey
+from keel.spec.model import Spec, capability
+from keel.types import Capability, SigningKey
 
 JOIN_PATH = "/v1/join"
 ETCD_PATH = "/v1/etcd"
@@ -121,7 +121,12 @@ def _hello(host: Host, spec: Spec, doors: Doors, sender: SigningKey, body: Hello
     elif body.record is not None:
         take_records(host, spec, (body.record,), sender)
     held = store.require(host).roster
-    return HelloAnswer(digest=roster.digest(held), etcd=doors.own_role(host))
+    able = capability(spec, overlay_installed=host.overlay_etcd_installed) is Capability.ETCD
+    return HelloAnswer(
+        digest=roster.digest(held),
+        etcd=doors.own_role(host),
+        tend_silent_seconds=tended.silent_seconds(host) if able else None,
+    )
 
 
 def _roster(asked: Asked) -> RosterAnswer:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from keel import codec
-from keel.mesh import etcdlook, removal, roster, window
+from keel.mesh import etcdlook, removal, roster, tended, window
 from keel.mesh.etcdids import id_text
 from keel.mesh.etcdlist import Listed
 from keel.mesh.etcdlook import EtcdSeen, Phase, Role
@@ -70,7 +70,7 @@ def document(
 
 def warnings(spec: Spec, seen: MeshSeen, etcd: EtcdSeen, now: datetime) -> tuple[Warning, ...]:
     """Every warning that holds now, the mesh's first."""
-    return (*_mesh_warnings(spec, seen), *_etcd_warnings(seen, etcd, now))
+    return (*mesh_warnings(spec, seen), *_etcd_warnings(seen, etcd, now))
 
 
 def fault_tolerance(seen: MeshSeen, etcd: EtcdSeen) -> tuple[int, int, int]:
@@ -191,7 +191,7 @@ def _name_of(seen: MeshSeen, member: Listed) -> str:
     return found.display if found else member.name or str(member.address)
 
 
-def _mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
+def mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
     found = []
     if seen.device is None:
         found.append(warn("interface-missing", subject=spec.network.wireguard.interface))
@@ -215,6 +215,10 @@ def _mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
         member = seen.node.view.by_key(told.subject)
         subject = member.display if member else told.subject[:8]
         found.append(warn(told.code, subject=subject, detail=told.text))
+    for key, since in seen.tend_silent.items():
+        member = seen.node.view.by_key(key)
+        subject = member.display if member else key[:8]
+        found.append(tended.warning(subject, since))
     if seen.pending is not None:
         found.append(warn("join-unconfirmed", subject=seen.pending))
     if seen.open_window is not None:

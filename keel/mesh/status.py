@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from keel import codec
 from keel.errors import BadValue, KeelError
-from keel.mesh import join, liveness, spread, store, talk
+from keel.mesh import join, liveness, selfrecord, spread, store, talk, tended
 from keel.mesh.clocks import ahead_by
 from keel.mesh.envelope import Answered
 from keel.mesh.exchange import HelloAnswer
@@ -22,7 +22,7 @@ from keel.mesh.store import Node
 from keel.mesh.window import Window
 from keel.ports import Host, WgDevice, WgPeerState
 from keel.spec.model import Spec
-from keel.types import SigningKey
+from keel.types import Capability, SigningKey
 
 MAX_SAMPLES_BYTES = 1 << 20
 
@@ -49,6 +49,8 @@ class MeshSeen:
     open_window: Window | None
     pending: str | None
     etcd_roles: Mapping[SigningKey, str]
+    tend_silent: Mapping[SigningKey, datetime]
+    """Since when nothing tends the registry of a node, this one's too; those that say so."""
 
 
 def look(host: Host, spec: Spec) -> MeshSeen:
@@ -60,6 +62,13 @@ def look(host: Host, spec: Spec) -> MeshSeen:
     device = host.wireguard.show(spec.network.wireguard.interface)
     samples = sample(host, device, answers)
     now = host.clock.monotonic()
+    said = {
+        member.key: answer.body.tend_silent_seconds
+        for member, answer in answers.items()
+        if isinstance(answer, Answered)
+    }
+    if selfrecord.own_capability(host, spec) is Capability.ETCD:
+        said[node.key] = tended.silent_seconds(host)
     return MeshSeen(
         node=node,
         device=device,
@@ -73,6 +82,11 @@ def look(host: Host, spec: Spec) -> MeshSeen:
             member.key: answer.body.etcd
             for member, answer in answers.items()
             if isinstance(answer, Answered)
+        },
+        tend_silent={
+            key: window[1] - timedelta(seconds=seconds)
+            for key, seconds in said.items()
+            if seconds is not None
         },
     )
 

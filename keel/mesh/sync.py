@@ -22,6 +22,7 @@ from keel.mesh import (
     status,
     store,
     talk,
+    tended,
     up,
 )
 from keel.mesh.envelope import Answered
@@ -31,7 +32,7 @@ from keel.mesh.store import Node
 from keel.outcome import Done, Incomplete
 from keel.ports import Deadline, Host, WgDevice, WgPeerState
 from keel.spec.model import Spec
-from keel.types import Endpoint, InviteId
+from keel.types import Capability, Endpoint, InviteId
 
 ROUNDS = 8
 """Exchanges with one member in one pass; each carries 120 KiB of records."""
@@ -53,6 +54,9 @@ def sync(host: Host, spec: Spec) -> Done[Synced] | Incomplete[Synced]:
         host.console.say(said)
     spec = netsettings.in_force(host, spec)
     node = _tend(host, spec)
+    if selfrecord.own_capability(host, spec) is Capability.ETCD:
+        me = node.view.by_key(node.key)
+        tended.tell_silence(host, me.display if me else "this node")
     _finish_join(host, node)
     reached, missing, learned = [], [], 0
     for member, outcome in _exchange_with_all(host, spec, node).items():

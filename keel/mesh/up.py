@@ -23,7 +23,7 @@ from datetime import datetime
 from ipaddress import IPv4Address, IPv6Address
 
 from keel.errors import KeelError
-from keel.mesh import firewallrules, netsettings, store, wgconf
+from keel.mesh import firewallrules, netsettings, store, tended, wgconf
 from keel.mesh.invite import InviteState, claimed_members
 from keel.mesh.members import Member
 from keel.mesh.records import CRL
@@ -42,6 +42,7 @@ SYNC_UNIT = "keel-mesh-sync.service"
 TEND_TIMER = "keel-mesh-etcd.timer"
 TEND_UNIT = "keel-mesh-etcd.service"
 FAST_TIMER = "keel-mesh-etcd-fast.timer"
+ALERT_UNIT = "keel-mesh-alert.service"
 TIMERS = (SYNC_TIMER, TEND_TIMER)
 
 
@@ -199,6 +200,7 @@ def lay_channel(host: Host, address: IPv6Address) -> None:
 def start_units(host: Host) -> None:
     """Enable and start what a member runs; at boot systemd does it."""
     host.units.enable(MESH_UNIT, SOCKET_UNIT, *TIMERS)
+    tended.note(host)
     host.units.start(SOCKET_UNIT)
     for timer in TIMERS:
         host.units.start(timer, block=False)

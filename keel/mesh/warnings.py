@@ -26,12 +26,13 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warning:
-    """A warning that holds now; fields as in status --json."""
+    """A warning that holds now; fields as in status --json, and whom or what it is about."""
 
     code: str
     severity: Severity
     text: str
     remedy: str
+    subject: str = ""
 
 
 KINDS: Mapping[str, Kind] = {
@@ -128,6 +129,11 @@ KINDS: Mapping[str, Kind] = {
         text="the {subject} certificate ends {detail}",
         remedy="`keel mesh etcd tend` renews what is due",
     ),
+    "tend-silent": Kind(
+        severity=Severity.CRITICAL,
+        text="nothing tends etcd on {subject} since {detail}",
+        remedy="on {subject}: `systemctl status keel-mesh-etcd.timer`, then `keel mesh etcd tend`",
+    ),
     "crl-old": Kind(
         severity=Severity.WARNING,
         text="the CRL should have been replaced by {detail}",
@@ -144,4 +150,5 @@ def warn(code: str, *, subject: str = "", detail: str = "", remedy: str = "") ->
         severity=kind.severity,
         text=kind.text.format(subject=subject, detail=detail),
         remedy=remedy or kind.remedy.format(subject=subject, detail=detail),
+        subject=subject,
     )

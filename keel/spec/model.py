@@ -181,7 +181,9 @@ SETTINGS = (
         path="monitor.channels",
         default="[]",
         text="{type: webhook, url: URL}, {type: mail, to: ADDRESS} or {type: command, argv: "
-        "[PROGRAM, ARGUMENT...]}. Checked and kept; this version of keel tells none of them "
-        "anything. Let what watches your servers run `keel mesh status --check`.",
+        "[PROGRAM, ARGUMENT...]}. Each is told of a warning once, reminded daily, and told when it "
+        "is over; the journal always is. A webhook gets JSON (keel.alert/1) by POST, a command the "
+        "same on its standard input, mail goes by /usr/sbin/sendmail. `keel mesh etcd alert "
+        "--test` tries each.",
     ),
 )

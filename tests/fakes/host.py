@@ -20,8 +20,10 @@ from tests.fakes.disk import RecordingDisk
 from tests.fakes.effects import Crash, Effects
 from tests.fakes.machine import (
     CountedLocks,
+    FakeAlerts,
     FakeFirewall,
     FakeMachine,
+    FakeMetrics,
     FakeProc,
     FakeUnits,
     RecordingConsole,
@@ -78,6 +80,8 @@ class FakeNode:
         for verb in ("mask", "unmask"):
             self.proc.answers["systemctl", verb] = self.units.mask
         self.overlay: EtcdOverlay = NodeOverlay(self)
+        self.alerts = FakeAlerts(self.effects)
+        self.metrics = FakeMetrics(self.effects)
         self.overlay_etcd_installed = False
         self._channel: ChannelOut | None = None
 
@@ -99,6 +103,8 @@ class FakeNode:
             channel=self._channel,
             etcd_at=self.etcd_at,
             overlay=self.overlay,
+            alerts=self.alerts,
+            metrics=self.metrics,
         )
 
     def connect(self, channel: ChannelOut) -> None:

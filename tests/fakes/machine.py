@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
-from keel.errors import ProcFailed
+from keel.errors import AlertFailed, ProcFailed
+from keel.monitor import Sample
 from keel.ports import Clock, Completed, UnitState
 from keel.system.locks import Flocks
 from keel.types import Endpoint
@@ -275,3 +276,43 @@ class CountedLocks:
                 yield
             finally:
                 self.held.remove(path)
+
+
+class FakeAlerts:
+    """keel.ports.AlertsOut: what each channel took; those in `deaf` take nothing."""
+
+    def __init__(self, effects: Effects) -> None:
+        self.effects = effects
+        self.taken: list[tuple[str, str]] = []
+        self.deaf: set[str] = set()
+
+    def webhook(self, url: str, document: bytes, *, timeout_seconds: float) -> None:
+        self._take(url, document.decode())
+
+    def mail(self, to: str, subject: str, text: str, *, timeout_seconds: float) -> None:
+        self._take(to, f"{subject}\n{text}")
+
+    def command(self, argv: Sequence[str], document: bytes, *, timeout_seconds: float) -> None:
+        self._take(argv[0], document.decode())
+
+    def _take(self, whom: str, what: str) -> None:
+        self.effects.happen(f"alert {whom}")
+        if whom in self.deaf:
+            raise AlertFailed("no answer")
+        self.taken.append((whom, what))
+
+
+class FakeMetrics:
+    """keel.ports.MetricsOut: the newest samples."""
+
+    def __init__(self, effects: Effects) -> None:
+        self.effects = effects
+        self.samples: tuple[Sample, ...] = ()
+
+    def write(self, samples: Sequence[Sample]) -> None:
+        self.effects.happen("metrics")
+        self.samples = tuple(samples)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        found = (s.value for s in self.samples if (s.name, dict(s.labels)) == (name, labels))
+        return next(found, None)

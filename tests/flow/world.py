@@ -12,6 +12,7 @@ from pathlib import Path
 from keel.errors import EtcdError, KeelError
 from keel.mesh import (
     admit,
+    alerting,
     create,
     etcd,
     etcdform,
@@ -128,6 +129,7 @@ class World:
         node.units.on_start[up.SYNC_UNIT] = lambda: self._kick(node, self._quiet_sync)
         node.units.on_start[netwindow.UNDO_UNIT] = lambda: self._run(node, self._quiet_undo)
         node.units.on_start[up.TEND_UNIT] = lambda: self._kick(node, self._quiet_tend)
+        node.units.on_start[up.ALERT_UNIT] = lambda: self._kick(node, self._alert)
         if mode == "cloud_advanced":
             self.etcd.install(node)
             self.etcd.guards[name] = lambda: self._guard(node)
@@ -333,6 +335,9 @@ class World:
                 self.tend(node.name)
         except KeelError as error:
             self.refused.append((node.name, error))
+
+    def _alert(self, node: FakeNode) -> None:
+        alerting.deliver(node.host, self.spec(node.name))
 
     def _guard(self, node: FakeNode) -> bool:
         """ExecStartPre. systemd may run it while keel's own process is dead; it dies with it."""

@@ -1,0 +1,217 @@
+"""Alerts, gauges and silence on whole nodes (E14, E15)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from keel.mesh import alerting, etcdstore, report, status, tended
+from keel.mesh.duty import Duty, Result
+from keel.outcome import Done, Incomplete
+from tests.flow.world import World
+
+HOOK = "https://hooks.example/s3cret"
+CHANNELS = (
+    f"monitor: {{channels: [{{type: webhook, url: '{HOOK}'}}, {{type: mail, to: root@localhost}},"
+    " {type: command, argv: [/usr/bin/tell, x]}]}\n"
+)
+DAY = 86400.0
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    for name in "ab":
+        made.node(name)
+    made.create("a")
+    made.join("b", made.invite("a"))
+    made.settle()
+    for name in "ab":
+        made.timers(name)
+    spec = made.net.nodes["a"].paths.spec
+    spec.write_text(spec.read_text() + CHANNELS)
+    return made
+
+
+def tend(world: World, name: str = "a") -> Duty:
+    """One pass, a minute and more after the last."""
+    world.net.clock.sleep(alerting.LOOK_SECONDS + 1)
+    world.sync(name)
+    found = next(one for one in world.tend(name) if one.name == alerting.NAME)
+    world.settle()
+    return found
+
+
+def events(world: World) -> list[str]:
+    """What the webhook was told of the duty `etcd`."""
+    taken = [json.loads(what) for who, what in world.net.nodes["a"].alerts.taken if who == HOOK]
+    found = [one for each in taken for one in each["alerts"]]
+    return [one["event"] for one in found if one["subject"] == "etcd"]
+
+
+def break_record(world: World) -> Path:
+    place = world.host("a").paths.etcd_record
+    place.write_bytes(b"{")
+    return place
+
+
+def test_a_failure_is_told_to_every_channel_once_reminded_daily_and_closed(world: World) -> None:
+    place = break_record(world)
+    assert tend(world).result is Result.DONE
+    tend(world)
+    assert events(world) == ["raised"]
+    world.net.clock.leap(DAY)
+    tend(world)
+    assert events(world)[1:] == ["reminder"]
+    place.unlink()
+    tend(world)
+    assert events(world)[2:] == ["closed"]
+    whom = {who for who, _ in world.net.nodes["a"].alerts.taken}
+    assert whom == {HOOK, "root@localhost", "/usr/bin/tell"}
+    said = [line for line in world.net.nodes["a"].console.said if line.startswith("alert: ")]
+    of_etcd = [line.split(": ")[1] for line in said if "etcd: etcd failed" in line]
+    assert of_etcd == ["critical", "still critical", "over"]
+
+
+def test_a_document_names_mesh_node_and_remedy(world: World) -> None:
+    break_record(world)
+    tend(world)
+    (told,) = [what for who, what in world.net.nodes["a"].alerts.taken if who == HOOK]
+    found = json.loads(told)
+    assert (found["schema"], found["mesh"], found["node"]) == (
+        "keel.alert/1",
+        world.loaded("a").mesh,
+        "a",
+    )
+    assert {"event", "code", "subject", "severity", "text", "remedy", "since"} == set(
+        found["alerts"][0]
+    )
+
+
+def test_several_at_once_are_one_message(world: World) -> None:
+    break_record(world)
+    tend(world)
+    (mail,) = [what for who, what in world.net.nodes["a"].alerts.taken if who == "root@localhost"]
+    assert mail.startswith("keel on a: critical: ")
+    assert " and " in mail.splitlines()[0]
+
+
+def test_what_a_channel_did_not_take_is_told_when_it_answers_again(world: World) -> None:
+    node = world.net.nodes["a"]
+    node.alerts.deaf.add(HOOK)
+    break_record(world)
+    tend(world)
+    assert events(world) == []
+    assert tend(world).result is Result.FAILED
+    codes = [one.code for one in etcdstore.load_failures(world.host("a")).entries]
+    assert "alert-not-told" in codes
+    assert "s3cret" not in str(etcdstore.load_failures(world.host("a")))
+    tend(world)
+    assert any('"subject": "alerts"' in what for who, what in node.alerts.taken if who != HOOK)
+    node.alerts.deaf.clear()
+    tend(world)
+    assert events(world) == ["raised"]
+    tend(world)
+    codes = [one.code for one in etcdstore.load_failures(world.host("a")).entries]
+    assert "alert-not-told" not in codes
+
+
+def test_what_is_damaged_so_that_status_fails_is_told_all_the_same(world: World) -> None:
+    break_record(world)
+    tend(world)
+    (told,) = [what for who, what in world.net.nodes["a"].alerts.taken if who == HOOK]
+    subjects = [one["subject"] for one in json.loads(told)["alerts"]]
+    assert {"etcd", "status"} <= set(subjects)
+
+
+def test_it_is_kept_across_a_restart(world: World) -> None:
+    break_record(world)
+    tend(world)
+    world.net.nodes["a"].new_life()
+    tend(world)
+    assert events(world) == ["raised"]
+
+
+def test_the_fast_timer_does_not_look_each_time(world: World) -> None:
+    tend(world)
+    found = next(one for one in world.tend("a") if one.name == alerting.NAME)
+    assert found.text == "looked within the minute"
+
+
+def test_a_trial_goes_to_each_channel_and_names_those_that_fail(world: World) -> None:
+    host, node = world.host("a"), world.net.nodes["a"]
+    came_of = alerting.trial(host, world.spec("a"))
+    assert isinstance(came_of, Done)
+    assert len(came_of.value) == 3
+    node.alerts.deaf.add("root@localhost")
+    came_of = alerting.trial(host, world.spec("a"))
+    assert isinstance(came_of, Incomplete)
+    assert came_of.missing == ("mail root@localhost: no answer",)
+
+
+def test_the_textfile_has_the_phase_the_ends_and_the_warnings(world: World) -> None:
+    place = break_record(world)
+    tend(world)
+    found = world.net.nodes["a"].metrics
+    assert found.value("keel_warning", code="etcd-failed", severity="critical") == 1.0
+    assert found.value("keel_warning", code="member-down", severity="critical") == 0.0
+    place.unlink()
+    tend(world)
+    now = world.host("a").clock.now().timestamp()
+    assert found.value("keel_etcd_phase", phase="ready") == 1.0
+    assert found.value(tended.TENDED) == pytest.approx(now, abs=2)
+    ends = found.value("keel_etcd_certificate_not_after_timestamp_seconds", kind="member")
+    assert ends is not None
+    assert ends > now
+
+
+def test_a_cluster_is_counted_in_the_textfile(tmp_path: Path) -> None:
+    made = World(tmp_path)
+    for name in "abc":
+        made.node(name)
+    made.create("a")
+    for name in "bc":
+        made.join(name, made.invite("a"))
+        made.settle()
+    made.rest(*"abc")
+    tend(made)
+    found = made.net.nodes["a"].metrics
+    assert found.value("keel_etcd_members", role="voter") == 3.0
+    assert found.value("keel_etcd_quorum") == 2.0
+    assert found.value("keel_etcd_fault_tolerance") == 1.0
+    assert found.value("keel_crl_number") == 1.0
+
+
+def silent(world: World, name: str) -> list[str]:
+    host, spec = world.host(name), world.spec(name)
+    seen = status.look(host, spec)
+    return [w.subject for w in report.mesh_warnings(spec, seen) if w.code == "tend-silent"]
+
+
+def test_what_nothing_tends_is_said_by_it_by_the_others_and_by_the_textfile(world: World) -> None:
+    tend(world, "a")
+    tend(world, "b")
+    assert silent(world, "a") == []
+    world.net.clock.sleep(tended.SILENT_SECONDS)
+    world.tend("a")
+    assert silent(world, "a") == ["b"]
+    assert silent(world, "b") == ["b"]
+    world.sync("b")
+    found = world.net.nodes["b"].metrics
+    assert found.value("keel_warning", code="tend-silent", severity="critical") == 1.0
+    world.tend("b")
+    assert silent(world, "a") == []
+
+
+@pytest.mark.parametrize("stamp", [None, b"{", b'{"monotonic":1e18,"time":"2026-01-01T00:00:00Z"}'])
+def test_without_a_stamp_of_this_boot_it_is_the_boot_that_counts(
+    world: World, stamp: bytes | None
+) -> None:
+    host = world.host("a")
+    host.paths.tended.unlink()
+    if stamp is not None:
+        host.paths.tended.write_bytes(stamp)
+    world.net.clock.sleep(tended.SILENT_SECONDS)
+    assert tended.silent_seconds(host) == int(host.clock.monotonic())

@@ -1,0 +1,104 @@
+"""The monitor's channels as they are: a real web server, a real program, mail's own program."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from keel.errors import AlertFailed
+from keel.system.alerts import Messengers
+from keel.system.run import Programs
+
+SINK = """#!/bin/sh
+printf '%s\\n' "$@" > {out}.argv
+cat > {out}
+exit {status}
+"""
+
+
+@contextmanager
+def server(status: int) -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
+    taken: list[tuple[str, bytes]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            size = int(self.headers["Content-Length"])
+            taken.append((self.headers["Content-Type"], self.rfile.read(size)))
+            self.send_response(status)
+            self.send_header("Location", "http://127.0.0.1:1/")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as found:
+        thread = threading.Thread(target=found.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{found.server_address[1]}/hook?key=s3cret", taken
+        found.shutdown()
+        thread.join(10)
+
+
+def program(scratch: Path, status: int = 0) -> Path:
+    path = scratch / "sink"
+    path.write_text(SINK.format(out=scratch / "out", status=status))
+    path.chmod(0o755)
+    return path
+
+
+def test_a_webhook_gets_the_document_whatever_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1/")
+    with server(204) as (url, taken):
+        Messengers(Programs()).webhook(url, b'{"a":1}', timeout_seconds=10.0)
+    assert taken == [("application/json", b'{"a":1}')]
+
+
+@pytest.mark.parametrize("status", [302, 404, 500])
+def test_a_webhook_that_says_no_did_not_take_it(status: int) -> None:
+    with server(status) as (url, _), pytest.raises(AlertFailed) as caught:
+        Messengers(Programs()).webhook(url, b"{}", timeout_seconds=10.0)
+    assert caught.value.summary() == f"an alert was not taken: it answered {status}"
+    assert "--test" in caught.value.remedy()
+
+
+def test_a_webhook_that_is_not_there_is_named_without_its_secret() -> None:
+    with pytest.raises(AlertFailed) as caught:
+        Messengers(Programs()).webhook("http://127.0.0.1:1/s3cret", b"{}", timeout_seconds=4.0)
+    assert caught.value.problem == "no answer: ConnectionError"
+
+
+def test_mail_goes_through_the_machines_own_program(tmp_path: Path) -> None:
+    sink = program(tmp_path)
+    found = Messengers(Programs(), sendmail=str(sink))
+    found.mail("root@localhost", "keel on a: etwas läuft nicht", "two\nlines", timeout_seconds=10.0)
+    assert (tmp_path / "out.argv").read_text() == "-i\n--\nroot@localhost\n"
+    text = (tmp_path / "out").read_text()
+    assert "To: root@localhost\n" in text
+    assert text.endswith("two\nlines\n")
+
+
+def test_a_command_gets_the_document_on_its_input(tmp_path: Path) -> None:
+    sink = program(tmp_path)
+    Messengers(Programs()).command([str(sink), "x"], b'{"a":1}', timeout_seconds=10.0)
+    assert (tmp_path / "out").read_bytes() == b'{"a":1}'
+    assert (tmp_path / "out.argv").read_text() == "x\n"
+
+
+def test_a_command_that_fails_did_not_take_it(tmp_path: Path) -> None:
+    with pytest.raises(AlertFailed, match="ended with status 7"):
+        Messengers(Programs()).command([str(program(tmp_path, 7))], b"", timeout_seconds=10.0)
+
+
+def test_a_command_that_does_not_end_did_not_take_it() -> None:
+    argv = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with pytest.raises(AlertFailed, match="did not end in 0 s"):
+        Messengers(Programs()).command(argv, b"", timeout_seconds=0.3)
