@@ -39,5 +39,6 @@ bench: lab-deps ## keel beside bare etcd in one run; ten minutes, not in CI
 	netns/bench
 
 .PHONY: soak
-soak: lab-deps ## a cluster from three to five and back over the bad link, a client writing; not in CI
+soak: lab-deps venv ## a cluster from three to five and back over the bad link, 200 replacements; not in CI
 	netns/soak
+	KEEL_REPLACEMENTS=200 $(PY) -m pytest -s netns/etcd/test_replacements.py
