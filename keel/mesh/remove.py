@@ -34,7 +34,7 @@ from keel.mesh.drafts import Right
 from keel.mesh.etcdremove import Enforced
 from keel.mesh.expulsion import Consent
 from keel.mesh.members import Member
-from keel.mesh.records import Admission, Vote
+from keel.mesh.records import Admission, Genesis, Vote
 from keel.mesh.removal import Mode, RemovalView
 from keel.mesh.store import Node
 from keel.mesh.trust import with_block
@@ -256,12 +256,16 @@ def _gone(node: Node, text: str) -> Removed | None:
     """A former member by that name, address or key, when no live one is meant by it."""
     if any(text in (m.display, m.name, m.key, m.address.compressed) for m in node.view.members):
         return None
-    for entry in node.roster.entries.values():
-        body = entry.body
-        if not isinstance(body, Admission) or body.ed25519 not in node.view.removed:
-            continue
-        if text in (body.name, body.ed25519, body.address.compressed):
-            return _removed(node, body.ed25519, body.name, body.address, Means.REMOVAL)
+    bodies = (entry.body for entry in node.roster.entries.values())
+    admitted: list[Admission | Genesis] = [one for one in bodies if isinstance(one, Admission)]
+    for one in (node.roster.founding.genesis, *admitted):
+        address = node.roster.founding.address_of(one.ed25519)
+        if one.ed25519 in node.view.removed and text in (
+            one.name,
+            one.ed25519,
+            address.compressed,
+        ):
+            return _removed(node, one.ed25519, one.name, address, Means.REMOVAL)
     return None
 
 
