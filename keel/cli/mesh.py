@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from keel.cli import render, tokens
 from keel.cli.parser import flag
+from keel.cli.remove import consent_arguments
 from keel.cli.verb import Report, Verb, no_arguments
 from keel.outcome import Incomplete, exit_of
 from keel.ports import Host
@@ -82,11 +83,24 @@ class Join:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
+    """`confirm` is this node's name, which a consent needs."""
+
+    without_quorum: bool
+    one_voter: bool
+    confirm: str | None
+
     def run(self, host: Host) -> Report:
         from keel.mesh import leave
+        from keel.mesh.expulsion import Consent
         from keel.spec import apply
 
-        done = leave.leave(host, apply.load(host))
+        given = Consent(without_quorum=self.without_quorum, one_voter=self.one_voter)
+        done = leave.leave(
+            host,
+            apply.load(host),
+            typed=self.confirm,
+            consent=given if given != Consent() else None,
+        )
         left = done.value
         notes = [f"keel: its keys and state are kept below {host.paths.left}"]
         if left.not_told:
@@ -192,10 +206,15 @@ LEAVE = Verb(
     name="leave",
     summary="take this node out of its mesh",
     description="Signs this node's own removal, tells the others, and moves keys and state aside. "
-    "A node that joins again does so with new keys and a new address.",
+    "A node that joins again does so with new keys and a new address. A voter leaves while the "
+    "others are a quorum without it; they take it out of etcd's list by themselves.",
     example="keel mesh leave",
-    add_arguments=no_arguments,
-    options=lambda _: Leave(),
+    add_arguments=consent_arguments,
+    options=lambda found: Leave(
+        without_quorum=flag(found, "without_quorum"),
+        one_voter=flag(found, "one_voter"),
+        confirm=found.confirm,
+    ),
     reads=True,
 )
 SYNC = Verb(

@@ -125,6 +125,11 @@ def _arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="vote on one that does not answer and is gone for good, the holder too",
     )
+    consent_arguments(parser)
+
+
+def consent_arguments(parser: ArgumentParser) -> None:
+    """What an operator agrees to, with a name that shows that it is meant."""
     parser.add_argument(
         "--without-quorum",
         action="store_true",
@@ -138,7 +143,7 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--confirm",
         metavar="NAME",
-        help="the same name once more, which --lost, --without-quorum and --one-voter need",
+        help="the name of the one that goes, once more: for what is easily regretted",
     )
 
 

@@ -237,7 +237,9 @@ def _change(
         return VoterDown(silent=silent_voters(host, before.members))
     if cause is Cause.NOT_IN_SYNC:
         return NotInSync()
-    after = read_list(host, () if before.at == LOCALHOST else (before.at,))
+    # Whoever took itself out has no etcd to ask any more: the others have the list.
+    others = (before.at, *addresses(before.members)) if gone else (before.at,)
+    after = read_list(host, [one for one in dict.fromkeys(others) if one != LOCALHOST])
     if isinstance(after, NoQuorum):
         return after
     found = made(after.members)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from keel.errors import Refused
-from keel.mesh import drafts, netwindow, spread, store, talk, up, wire
+from keel.mesh import drafts, etcdremove, netwindow, spread, store, talk, up, wire
+from keel.mesh.expulsion import Consent
 from keel.mesh.members import Member
 from keel.mesh.store import Node
 from keel.outcome import Done
@@ -28,17 +29,25 @@ class Left:
     not_told: tuple[str, ...]
 
 
-def leave(host: Host, spec: Spec) -> Done[Left]:
-    """This node in no mesh any more, its keys and state below /var/lib/keel/left."""
+def leave(
+    host: Host, spec: Spec, *, typed: str | None = None, consent: Consent | None = None
+) -> Done[Left]:
+    """This node in no mesh any more, its keys and state below /var/lib/keel/left. A voter passes
+    etcd's gates first; the others' tends take it out of etcd's list, because they hold its word.
+    `typed`: its own name, which a consent needs."""
     with store.locked(host, "the mesh"):
         node = store.require(host)
         netwindow.refuse_open(host)
-        _refuse_voter(host)
+        _refuse_holder(host, talk.others(node))
+    _pass_gates(host, node, typed, consent)
+    with store.locked(host, "the mesh"):
+        netwindow.refuse_open(host)
+        node = store.require(host)
         others = talk.others(node)
-        _refuse_holder(host, others)
         node, removal = _sign_removal(host, node)
     told, not_told = spread.tell(host, node, others, (removal,), timeout_seconds=TELL_SECONDS)
     with store.locked(host, "the mesh"):
+        _end_etcd(host)
         up.stop_units(host)
         host.wireguard.drop_interface(spec.network.wireguard.interface)
         host.firewall.drop()
@@ -47,13 +56,29 @@ def leave(host: Host, spec: Spec) -> Done[Left]:
     return Done(value=Left(told=told, not_told=not_told), changed=(f"member/{node.address} left",))
 
 
-def _refuse_voter(host: Host) -> None:
-    if host.files.exists(host.paths.etcd_cluster):
+def _pass_gates(host: Host, node: Node, typed: str | None, consent: Consent | None) -> None:
+    """Refused (removal-no-quorum, removal-one-voter, name-not-typed). A node that is removed
+    already, or alone, has nothing to ask."""
+    me = node.view.by_key(node.key)
+    if me is None or not talk.others(node) or not host.files.exists(host.paths.etcd_cluster):
+        return
+    if consent is not None and typed != me.display:
         raise Refused(
-            "leave-etcd-member",
-            "this node is a member of the etcd cluster, which would go on counting it",
-            "keep it a member: keel takes no node out of the cluster in this version",
+            "name-not-typed",
+            f"this needs this node's name, and {typed or 'nothing'} is not {me.display}",
+            f"the same command with --confirm {me.display}",
         )
+    for said in etcdremove.before_removal(host, node, me, consent):
+        host.console.say(said)
+
+
+def _end_etcd(host: Host) -> None:
+    """Its etcd stands still before its overlay goes; its data is moved aside, never deleted."""
+    if not host.files.exists(host.paths.etcd_cluster):
+        return
+    host.overlay.stop()
+    host.overlay.set_data_aside(host.clock.now().strftime("left-%Y%m%dT%H%M%SZ"))
+    host.overlay.lay({})
 
 
 def _refuse_holder(host: Host, others: tuple[Member, ...]) -> None:

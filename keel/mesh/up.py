@@ -26,7 +26,7 @@ from keel.errors import KeelError
 from keel.mesh import firewallrules, netsettings, store, tended, wgconf
 from keel.mesh.invite import InviteState, claimed_members
 from keel.mesh.members import Member
-from keel.mesh.records import CRL
+from keel.mesh.records import CRL, REMOVAL, VOTE
 from keel.mesh.roster import Merged
 from keel.mesh.store import Node
 from keel.ports import Host, WgPeer
@@ -215,8 +215,9 @@ def kick_tend(host: Host) -> None:
 
 
 def wake_tend(host: Host, node: Node, merged: Merged) -> None:
-    """A CRL that just came is not to wait for the timer: it closes doors."""
-    if any(node.roster.entries[one].kind == CRL for one in merged.added):
+    """What just came and closes doors is not to wait for the timer: a CRL, or the evidence on
+    which a member goes from etcd's list."""
+    if any(node.roster.entries[one].kind in (CRL, REMOVAL, VOTE) for one in merged.added):
         kick_tend(host)
 
 

@@ -383,14 +383,6 @@ def test_one_that_was_wiped_while_starting_never_gives_birth_again(world: World)
     assert not any(world.formed(name) for name in "abc")
 
 
-def test_an_etcd_member_does_not_leave_the_mesh(formed: World) -> None:
-    before = formed.loaded("c")
-    with pytest.raises(Refused) as caught:
-        formed.leave("c")
-    assert caught.value.rule == "leave-etcd-member"
-    assert formed.loaded("c").view == before.view
-
-
 def test_the_holder_of_the_root_does_not_leave_the_others(world: World) -> None:
     with pytest.raises(Refused) as caught:
         world.leave("a")

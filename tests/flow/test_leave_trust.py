@@ -8,6 +8,7 @@ import pytest
 
 from keel.errors import Refused
 from keel.mesh import etcdenv, leave, store, trustflow
+from keel.mesh.expulsion import Consent
 from tests.flow.world import World
 
 
@@ -75,19 +76,49 @@ def test_a_node_that_joins_again_has_new_keys_and_a_new_address(tmp_path: Path) 
     assert joined.node.address != before
 
 
-def test_a_member_of_the_cluster_may_not_leave_and_nothing_changes(tmp_path: Path) -> None:
+def voters(world: World) -> int:
+    (cluster,) = world.etcd.clusters
+    return len(cluster.voters())
+
+
+def formed(tmp_path: Path) -> World:
     world = World(tmp_path)
     mesh_of(world, "abc", mode="cloud_advanced")
-    for _ in range(4):
-        for name in "abc":
-            world.tend(name)
-        world.settle()
-        world.net.clock.sleep(5)
-    before = world.loaded("c").roster.raws
+    world.rest("a", "b", "c")
+    return world
+
+
+def test_a_voter_leaves_and_the_others_take_it_out_of_their_list(tmp_path: Path) -> None:
+    world = formed(tmp_path)
+    paths = world.host("c").paths
+    world.leave("c")
+    assert store.load(world.host("c")) is None
+    assert world.host("c").units.state("etcd.service").enabled == "masked"
+    assert not paths.etcd_data.exists()
+    assert list(paths.etcd_data.parent.glob("data.left-*"))
+    assert list(paths.laid.iterdir()) == []
+    for _ in range(3):
+        world.timers("a", "b")
+    assert voters(world) == 2
+
+
+def test_one_of_two_voters_leaves_by_consent_alone(tmp_path: Path) -> None:
+    world = formed(tmp_path)
+    world.leave("c")
+    for _ in range(3):
+        world.timers("a", "b")
+    host, spec = world.host("b"), world.spec("b")
+    before = world.loaded("b").roster.raws
     with pytest.raises(Refused) as refused:
-        leave.leave(world.host("c"), world.spec("c"))
-    assert refused.value.rule == "leave-etcd-member"
-    assert world.loaded("c").roster.raws == before
+        leave.leave(host, spec)
+    assert refused.value.rule == "removal-one-voter"
+    consent = Consent(one_voter=True)
+    with pytest.raises(Refused) as refused:
+        leave.leave(host, spec, consent=consent, typed="a")
+    assert refused.value.rule == "name-not-typed"
+    assert world.loaded("b").roster.raws == before
+    leave.leave(host, spec, consent=consent, typed="b")
+    assert voters(world) == 1
 
 
 def test_trust_in_the_inviter_is_automatic_and_becomes_the_operators_word(tmp_path: Path) -> None:

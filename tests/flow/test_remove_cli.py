@@ -60,6 +60,8 @@ def test_a_removal_in_json(world: World) -> None:
             "told": ["c"],
             "not_told": [],
             "etcd": None,
+            "enforced": [],
+            "not_yet": [],
         },
     )
     assert typed(world, "a", "mesh remove b")[:2] == (0, "already so")
