@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 from cryptography import x509
@@ -21,12 +22,16 @@ from keel.types import Fingerprint
 
 MAX_ROOTS = 2
 
+REMEMBERED = 4
+"""Bundles that stay parsed: a member has one, and two while a rotation is on."""
+
 
 def encode_bundle(roots: Iterable[x509.Certificate]) -> bytes:
     """The canonical file of a set of roots in any order; PkiRejected by B1 or B3."""
     return b"".join(etcdcert.pem(root) for root in _ordered(roots))
 
 
+@functools.lru_cache(maxsize=REMEMBERED)
 def parse_bundle(raw: bytes) -> tuple[x509.Certificate, ...]:
     """The roots, newest generation first; PkiRejected for any other bytes than encode_bundle's."""
     found = etcdcert.parse_pem_certificates(raw, most=MAX_ROOTS)
