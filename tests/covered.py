@@ -92,7 +92,8 @@ def missed(path: str, source: str, found: Mapping[str, Any]) -> Missed:
         for number in found["missing_lines"]
     }
     ends = {number: end for number, end in last_cases.items() if number not in lines}
-    gone = [(start, to) for start, to in found["missing_branches"]]
+    # a comprehension or lambda that was never run to its end is no branch of its own
+    gone = [(start, to) for start, to in found["missing_branches"] if to != -start]
     taken = [
         (start, to)
         for start, to in gone

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from ipaddress import IPv6Address
 
-from keel.errors import Refused
+from keel.errors import Internal, Refused
 from keel.mesh.etcdids import birth_id, cluster_token
 from keel.outcome import Plan, Step, Waiting
 from keel.types import EtcdClusterId, FormationId, MeshId, Nonce, SigningKey
@@ -255,8 +255,12 @@ def next_epoch(book: HolderBook) -> HolderBook:
     return replace(book, epoch=book.epoch + 1)
 
 
-def formation_of(book: HolderBook, formation: FormationId) -> Formation | None:
-    return next((one for one in book.formations if one.formation == formation), None)
+def formation_of(book: HolderBook, formation: FormationId | None) -> Formation:
+    """The formation of this name; Internal when the book has none, for no line of it ever goes."""
+    for one in book.formations:
+        if one.formation == formation:
+            return one
+    raise Internal(f"formation {formation} is not in the holder's book")
 
 
 def _newest(book: HolderBook) -> Formation | None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from keel import codec
-from keel.errors import Internal, KeelError
+from keel.errors import KeelError
 from keel.mesh import (
     birth,
     etcdissue,
@@ -333,8 +333,6 @@ def _give_up(host: Host, node: Node, asked: AskToGiveUp) -> Waiting:
     with store.locked(host, "the mesh"):
         book = etcdstore.load_book(host)
         formation = birth.formation_of(book, asked.formation)
-        if formation is None:
-            raise Internal(f"formation {asked.formation} went from the holder's book")
         for key, raw in statements.items():
             check_given_up(raw, mesh=node.mesh, formation=formation, key=key)
             book = birth.note_given_up(book, asked.formation, key)

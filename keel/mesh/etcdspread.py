@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from ipaddress import IPv6Address
 
-from keel.errors import Internal, KeelError
+from keel.errors import KeelError
 from keel.mesh import birth, etcdchange, etcdissue, etcdmember, etcdstore, store, talk
 from keel.mesh.birth import Formation
 from keel.mesh.etcdbirth import CLUSTER, ETCD_PATH, Answers
@@ -173,7 +173,4 @@ def _sign(
 
 def _formation(host: Host) -> Formation:
     book = etcdstore.load_book(host)
-    found = birth.formation_of(book, book.formed) if book.formed else None
-    if found is None:
-        raise Internal("the cluster's formation went from the holder's book")
-    return found
+    return birth.formation_of(book, book.formed)

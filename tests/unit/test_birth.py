@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keel import codec
-from keel.errors import Refused
+from keel.errors import Internal, Refused
 from keel.mesh.birth import (
     RECORD_LIFE,
     AskToGiveUp,
@@ -302,7 +302,8 @@ def test_every_record_has_an_epoch_of_its_own() -> None:
 def test_formations_are_found_by_name() -> None:
     book = reserved(with_joiner())
     assert formation_of(book, F1) == book.formations[0]
-    assert formation_of(book, F2) is None
+    with pytest.raises(Internal):
+        formation_of(book, F2)
 
 
 Event = tuple[str, int]

@@ -1,0 +1,146 @@
+"""A state file that is gone, foreign or damaged stops whoever reads it, with its path (S2, D1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from keel.errors import StateCorrupt
+from keel.mesh import etcdholder, etcdstore, join, status, store
+from keel.ports import Host
+from tests.flow.world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """a founded a mesh, holds its etcd root, and has an open invite."""
+    made = World(tmp_path)
+    made.node("a")
+    made.create("a")
+    made.invite("a")
+    return made
+
+
+def read_all(host: Host) -> None:
+    node = store.load(host)
+    assert node is not None
+    store.load_invites(host)
+    store.load_nonces(host)
+    join.load_pending(host, node.mesh)
+    etcdstore.load_pinned(host)
+    etcdstore.load_authority(host)
+    etcdholder.held_epoch(host)
+
+
+def gone(path: Path) -> Path:
+    path.unlink()
+    return path
+
+
+def garbled(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"garbage")
+    return path
+
+
+def misnamed(path: Path) -> Path:
+    return path.rename(path.with_name("0" * 64 if len(path.name) == 64 else "0" * 32 + ".json"))
+
+
+def forged(path: Path) -> Path:
+    """Signed by nobody: its name is still the hash of what is signed."""
+    raw = path.read_bytes()
+    at = raw.index(b'"sig":"') + len(b'"sig":"')
+    path.write_bytes(raw[:at] + (b"A" if raw[at : at + 1] != b"A" else b"B") + raw[at + 1 :])
+    return path
+
+
+def a_record(host: Host) -> Path:
+    return host.paths.roster / host.files.names(host.paths.roster)[0]
+
+
+def an_invite(host: Host) -> Path:
+    return host.paths.invites / host.files.names(host.paths.invites)[0]
+
+
+def a_pending_join(host: Host) -> Path:
+    return host.paths.pending_join(store.require(host).mesh) / "join.json"
+
+
+DAMAGE: dict[str, tuple[Callable[[Host], Path], Callable[[Path], Path]]] = {
+    "no genesis": (lambda host: host.paths.genesis, gone),
+    "no trust store": (lambda host: host.paths.trust, gone),
+    "no key": (lambda host: host.paths.wireguard_key, gone),
+    "a record under another's name": (a_record, misnamed),
+    "a record of a forged signature": (a_record, forged),
+    "an invite under another's name": (an_invite, misnamed),
+    "nonces": (lambda host: host.paths.nonces, garbled),
+    "window": (lambda host: host.paths.window, garbled),
+    "pending join": (a_pending_join, garbled),
+    "fingerprint of the root": (lambda host: host.paths.etcd_pinned, garbled),
+    "no key of the root": (lambda host: host.paths.generation(1) / "root.key", gone),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_whoever_reads_it_stops_with_its_path_and_a_remedy(world: World, name: str) -> None:
+    host = world.host("a")
+    find, spoil = DAMAGE[name]
+    path = find(host)
+    read_all(host)
+    spoiled = spoil(path)
+    with pytest.raises(StateCorrupt) as caught:
+        read_all(host)
+    stopped_at = caught.value.path
+    if spoil is not forged:
+        assert stopped_at == spoiled
+    assert stopped_at.parent == spoiled.parent
+    assert caught.value.remedy()
+
+
+def test_a_root_beside_anothers_key_is_not_used(world: World) -> None:
+    host = world.host("a")
+    path = host.paths.generation(1) / "root.key"
+    path.write_bytes((host.paths.intermediate(1) / "key.pem").read_bytes())
+    with pytest.raises(StateCorrupt) as caught:
+        read_all(host)
+    assert caught.value.path == path
+    assert "not the key" in caught.value.problem
+
+
+def test_another_record_in_the_place_of_the_holders_statement_is_not_obeyed(world: World) -> None:
+    host = world.host("a")
+    host.paths.holder_statement.write_bytes(host.paths.genesis.read_bytes())
+    with pytest.raises(StateCorrupt) as caught:
+        read_all(host)
+    assert caught.value.path == host.paths.holder_statement
+
+
+def test_a_granted_intermediate_counts_until_the_next_one_is_granted(world: World) -> None:
+    """The directory of the next one has only its key while the request is on its way (D3)."""
+    host = world.host("a")
+    etcdstore.make_key(host, host.paths.intermediate(2) / "key.pem")
+    granted = etcdstore.load_intermediate(host)
+    assert granted is not None
+    assert granted[0] == 1
+
+
+def test_samples_of_the_last_look_are_hints_and_stop_nothing(world: World) -> None:
+    host = world.host("a")
+    garbled(host.paths.liveness)
+    assert status.look(host, world.spec("a")).members == ()
+
+
+def test_nonces_that_no_longer_matter_go_once_they_are_many(world: World) -> None:
+    host = world.host("a")
+    world.node("b", mode="cloud")
+    world.join("b", world.invite("a"))
+    world.settle()
+    lines = host.paths.nonces.read_bytes().splitlines(keepends=True)
+    old = [lines[0].replace(lines[0].split()[1], b"%032x" % n) for n in range(5000)]
+    world.net.clock.sleep(3600)
+    host.paths.nonces.write_bytes(b"".join(old))
+    world.sync("b")
+    assert len(host.paths.nonces.read_bytes().splitlines()) < 100

@@ -1,0 +1,262 @@
+"""Joins that do not go by the book: begun twice, answered wrongly, without a way back (M2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from keel.errors import PeerError, Refused
+from keel.mesh import admit, join, joinmsg, store, sync, talk, up
+from keel.mesh.exchange import HELLO, HELLO_PATH, Hello, HelloAnswer
+from keel.mesh.identity import prefix_of
+from keel.mesh.invite import Phase, derive
+from keel.mesh.joinmsg import Admitted
+from keel.mesh.server import HttpReply
+from keel.mesh.token import Token
+from keel.ports import Deadline
+from keel.spec.parse import parse_spec
+from tests.flow.kill import tolerate
+from tests.flow.world import World
+
+MINUTE = 60.0
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """a, b and c are one mesh; d is to join it."""
+    made = World(tmp_path)
+    for name in "abcd":
+        made.node(name, mode="cloud")
+    made.create("a")
+    for name in "bc":
+        made.join(name, made.invite("a"))
+        made.settle()
+    made.timers()
+    return made
+
+
+def unconfirmed(world: World, token: Token) -> None:
+    """d has its answer, and its hello does not arrive."""
+    world.net.lose("request", source="d", path="/v1/hello", count=9999)
+    with pytest.raises(PeerError):
+        world.join("d", token)
+
+
+def asked(world: World, path: str, source: str) -> int:
+    return sum((one.path, one.source) == (path, source) for one in world.net.exchanges)
+
+
+def test_a_join_that_died_with_its_answer_in_hand_does_not_ask_again(world: World) -> None:
+    token = world.invite("a")
+    victim = world.net.nodes["d"]
+    victim.effects.crash_on = lambda text: "mesh/.genesis" in text
+    assert victim.dies(lambda: world.join("d", token))
+    victim.new_life()
+    before = asked(world, "/v1/join", "d")
+    world.join("d", token)
+    world.settle()
+    world.timers()
+    assert asked(world, "/v1/join", "d") == before
+    assert world.agree("abcd")
+
+
+def test_a_join_that_was_begun_is_given_up_by_hand(world: World) -> None:
+    world.net.cut("a", "d")
+    with pytest.raises(PeerError):
+        world.join("d", world.invite("a"))
+    host = world.host("d")
+    (begun,) = host.files.names(host.paths.pending_joins)
+    assert join.discard_pending(host).value == (begun,)
+    assert host.files.names(host.paths.pending_joins) == ()
+    assert join.discard_pending(host).changed == ()
+
+
+def test_what_was_never_begun_cannot_be_confirmed(world: World) -> None:
+    host = world.host("b")
+    with pytest.raises(Refused) as caught:
+        join.confirm(host, deadline=Deadline.after(host.clock, MINUTE))
+    assert caught.value.rule == "nothing-pending"
+
+
+def test_an_unconfirmed_member_is_told_by_its_timer_and_refused_by_the_others(
+    world: World,
+) -> None:
+    unconfirmed(world, world.invite("a"))
+    world.sync("d")
+    assert "the join is not confirmed yet" in "\n".join(world.net.nodes["d"].console.said)
+    assert {one.name for one in world.loaded("b").view.members} == {"a", "b", "c"}
+    assert not world.agree("ad")
+
+
+def test_an_unconfirmed_member_whose_inviter_left_is_told_to_begin_anew(world: World) -> None:
+    unconfirmed(world, world.invite("b"))
+    world.leave("b")
+    host, node = world.host("d"), world.loaded("d")
+    with store.locked(host, "the mesh"):
+        store.merge_into(host, node, world.loaded("a").roster.raws.values())
+    with pytest.raises(Refused) as caught:
+        join.confirm(host, deadline=Deadline.after(host.clock, MINUTE))
+    assert caught.value.rule == "inviter-removed"
+
+
+def test_a_token_of_one_that_left_meets_silence(world: World) -> None:
+    token = world.invite("b")
+    world.leave("b")
+    world.timers("a", "c")
+    before = world.loaded("c").view
+    with pytest.raises(PeerError) as caught:
+        world.join("c", token)
+    assert caught.value.reason == "no-answer"
+    assert world.loaded("c").view == before
+
+
+def answering(world: World, token: Token, change: Callable[[Admitted], Admitted]) -> None:
+    """From now on a signs another answer than it should."""
+    inviter = world.net.nodes["a"]
+    honest = inviter.handler
+    keys = derive(token.secret, mesh=token.mesh, invite=token.invite, prefix=prefix_of(token.mesh))
+
+    def handler(path: str, source: object, body: bytes) -> HttpReply | tuple[int, bytes]:
+        reply = honest(path, source, body)  # type: ignore[arg-type]
+        if path != "/v1/join":
+            return reply
+        assert isinstance(reply, tuple)
+        answer = joinmsg.open_answer(
+            reply[1], keys, inviter=token.inviter, mesh=token.mesh, request=body
+        )
+        assert answer.admitted is not None
+        changed = replace(answer, admitted=change(answer.admitted))
+        return 200, joinmsg.seal_answer(changed, keys, world.loaded("a").identity.signing, body)
+
+    inviter.handler = handler
+
+
+@pytest.mark.parametrize("reason", ["wrong-genesis", "not-admitted"])
+def test_an_inviter_that_answers_with_another_mesh_or_for_another_key_is_not_followed(
+    world: World, tmp_path: Path, reason: str
+) -> None:
+    token = world.invite("a")
+    other = World(tmp_path / "other")
+    other.node("x", mode="cloud")
+    foreign = other.create("x").roster.founding.raw
+    told = next(iter(world.loaded("a").roster.raws.values()))
+    answering(
+        world,
+        token,
+        lambda admitted: replace(admitted, genesis=foreign)
+        if reason == "wrong-genesis"
+        else replace(admitted, admission=told),
+    )
+    with pytest.raises(PeerError) as caught:
+        world.join("d", token)
+    assert caught.value.reason == reason
+    assert store.load(world.host("d")) is None
+
+
+# --- the inviter's side
+
+
+def waits(world: World, token: Token, *, seconds: float) -> object:
+    host = world.host("a")
+    return admit.wait_until_spent(host, token.invite, Deadline.after(host.clock, seconds))
+
+
+def joins(world: World, token: Token) -> None:
+    world.join("d", token)
+
+
+def test_who_waits_for_an_invite_sees_it_spent(world: World) -> None:
+    token = world.invite("a")
+    world.net.clock.after(MINUTE, lambda: joins(world, token))
+    state = waits(world, token, seconds=10 * MINUTE)
+    assert state.phase is Phase.SPENT  # type: ignore[attr-defined]
+
+
+def test_who_waits_for_an_invite_is_told_that_nobody_came_yet(world: World) -> None:
+    token = world.invite("a")
+    with pytest.raises(PeerError) as caught:
+        waits(world, token, seconds=MINUTE)
+    assert caught.value.reason == "not-joined-yet"
+
+
+def test_who_waits_for_an_invite_is_told_when_it_lapses(world: World) -> None:
+    token = world.invite("a", life=timedelta(minutes=10))
+    with pytest.raises(PeerError) as caught:
+        waits(world, token, seconds=60 * MINUTE)
+    assert caught.value.reason == "invite-lapsed"
+
+
+# --- names, doors and peers
+
+
+def test_a_host_whose_name_is_none_needs_one_in_its_spec(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    node = world.node("a", mode="cloud")
+    node.machine.name = "-.example"
+    spec = parse_spec(node.paths.spec.read_bytes().replace(b"{name: a}", b"{}"), file=tmp_path)
+    with pytest.raises(Refused) as caught:
+        join.create.create(world.host("a"), spec)
+    assert caught.value.rule == "no-name"
+
+
+def test_a_path_that_the_channel_does_not_have_is_not_found(world: World) -> None:
+    status, _ = world.net.nodes["a"].handler("/v1/nothing", world.loaded("b").address, b"")
+    assert status == 404
+
+
+def test_peers_of_an_interface_that_is_gone_are_left_for_when_it_is_back(world: World) -> None:
+    world.net.nodes["a"].wireguard.devices.clear()
+    assert up.set_peers(world.host("a"), world.spec("a"), ()) == ()
+    world.up("a")
+    assert len(world.peers("a")) >= 2
+
+
+class Broken:
+    """A channel whose pool fails in a way of its own."""
+
+    def post_all(self, requests: dict, path: str, *, timeout_seconds: float) -> dict:  # type: ignore[type-arg]
+        return dict.fromkeys(requests, OSError("too many open files"))
+
+
+def test_a_failure_of_the_channel_itself_is_an_answer_that_did_not_come(world: World) -> None:
+    host = replace(world.host("a"), channel=Broken())  # type: ignore[arg-type]
+    node = world.loaded("a")
+    peers = talk.others(node)
+    answers = talk.ask_all(
+        host,
+        node,
+        dict.fromkeys(peers, Hello(digest="0" * 32)),
+        HELLO,
+        HelloAnswer,
+        path=HELLO_PATH,
+    )
+    assert {one.reason for one in answers.values()} == {"unreachable"}  # type: ignore[union-attr]
+
+
+def test_a_silent_members_next_endpoint_is_the_first_when_wireguard_has_none_of_them(
+    world: World,
+) -> None:
+    host = world.host("a")
+    (peer, *_) = host.wireguard.show("keel0").peers  # type: ignore[union-attr]
+    endpoints = up.endpoints_of(world.loaded("a"), talk.others(world.loaded("a"))[0])
+    two = (*endpoints, replace(endpoints[0], port=1))
+    silent = replace(peer, latest_handshake=None, endpoint=None)
+    now = host.clock.now()
+    assert sync.next_endpoint(two, silent, now) == two[0]
+    assert sync.next_endpoint(two, replace(silent, endpoint=two[0]), now) == two[1]
+    assert sync.next_endpoint(endpoints, silent, now) is None
+
+
+def test_a_leave_that_died_after_its_removal_was_signed_signs_no_second_one(world: World) -> None:
+    victim = world.net.nodes["b"]
+    victim.effects.crash_on = lambda text: text.startswith("post ")
+    tolerate(lambda: world.leave("b"))
+    victim.new_life()
+    world.leave("b")
+    world.timers("a", "c")
+    view = world.loaded("a").view
+    assert [len(records) for records in view.removed.values()] == [1]
