@@ -8,9 +8,25 @@ from dataclasses import dataclass
 from keel.cli import render
 from keel.cli.parser import flag
 from keel.cli.verb import Report, Verb
-from keel.errors import Exit
+from keel.errors import Exit, UsageError
 from keel.outcome import Done
 from keel.ports import Host
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceLearner:
+    name: str
+    dry_run: bool
+
+    def run(self, host: Host) -> Report:
+        from keel.mesh import etcdgrow, store
+        from keel.outcome import Plan
+
+        node = store.require(host)
+        found = etcdgrow.replace_learner(host, node, self.name, dry_run=self.dry_run)
+        if isinstance(found, Plan):
+            return render.plan_report(found)
+        return Report(text=found, document={"schema": "keel.form/1", "changed": [found]})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +77,18 @@ def _arguments(parser: ArgumentParser) -> None:
         default=[],
         help="form although this member is silent; it joins the cluster later. May be repeated",
     )
+    parser.add_argument(
+        "--replace-learner",
+        metavar="NAME",
+        help="take this silent learner out of the cluster for the next in line, and nothing else",
+    )
 
 
-def _options(found: Namespace) -> Form:
+def _options(found: Namespace) -> Form | ReplaceLearner:
+    if found.replace_learner is not None:
+        if found.without:
+            raise UsageError("--replace-learner takes no --without", command="keel mesh etcd form")
+        return ReplaceLearner(name=found.replace_learner, dry_run=flag(found, "dry_run"))
     return Form(without=tuple(found.without), dry_run=flag(found, "dry_run"))
 
 

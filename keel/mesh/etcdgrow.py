@@ -28,6 +28,7 @@ from keel.mesh import (
     growth,
     store,
     talk,
+    up,
 )
 from keel.mesh.birth import Party
 from keel.mesh.duty import Duty, done, nothing, waits
@@ -42,7 +43,7 @@ from keel.mesh.joinmsg import EtcdPart
 from keel.mesh.members import Member
 from keel.mesh.store import Node
 from keel.mesh.token import EtcdHint
-from keel.outcome import Waiting
+from keel.outcome import Plan, Waiting
 from keel.ports import EtcdMember, Host
 from keel.types import EtcdMemberId, SigningKey
 
@@ -140,6 +141,7 @@ def replace_member(host: Host, node: Node, asker: Member, *, dry_run: bool) -> R
         mine = etcdchange.by_address(sight.listed, asker.address)
         if mine is not None and mine.learner and not mine.client_urls:
             raw = etcdspread.record_for(host, node, sight.listed, asker.address)
+            up.kick_tend(host)  # which promotes it
             return ReplaceAnswer(steps=steps, lived=lived, record=raw)
         decided = growth.plan_growth(sight.view, host.clock.now())
         stuck = _execute(host, decided, sight)
@@ -154,9 +156,9 @@ def replace_member(host: Host, node: Node, asker: Member, *, dry_run: bool) -> R
     return ReplaceAnswer(steps=steps, lived=lived, waiting_for="the holder", why="others go first")
 
 
-def replace_learner(host: Host, node: Node, name: str) -> str:
+def replace_learner(host: Host, node: Node, name: str, *, dry_run: bool = False) -> str | Plan:
     """Take the silent learner of that name out for the next in line; Refused unless it is one that
-    started, does not answer, and keeps another waiting. For `form --replace-learner`."""
+    does not answer and keeps another waiting. For `form --replace-learner`."""
     etcdissue.require_authority(host)
     sight = look(host, node)
     if isinstance(sight, Waiting):
@@ -180,7 +182,11 @@ def replace_learner(host: Host, node: Node, name: str) -> str:
             f"nobody waits for the place of {name}",
             "leave it: a learner that is off costs nothing",
         )
-    step = TakeOut(member=learner, again=False, plan=growth.replacement_plan(name))
+    step = TakeOut(
+        member=learner, again=False, plan=growth.next_plan(name, sight.view.line[0].name)
+    )
+    if dry_run:
+        return step.plan
     stuck = _take_out(host, step, sight)
     if isinstance(stuck, Waiting):
         return _sentence(stuck)
@@ -335,7 +341,8 @@ def _report_silent(host: Host, sight: Sight) -> None:
         raise Refused(
             "learner-silent",
             f"the learner {silent.name} was not heard for a day, and others wait for its place",
-            f"start {silent.name} again; if it is lost, remove it from the mesh",
+            f"start {silent.name} again; if it is lost, on the holder:"
+            f" `keel mesh etcd form --replace-learner {silent.name}`",
         )
 
 

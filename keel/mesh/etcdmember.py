@@ -370,17 +370,30 @@ def own_status(host: Host) -> EtcdStatus | None:
 
 
 def own_word(host: Host) -> Word | None:
-    """The same, as it is told to the holder."""
+    """The same, as it is told to the holder. One that etcd itself calls corrupt hears no leader:
+    it answers, and serves nothing."""
     status = own_status(host)
     if status is None:
         return None
+    corrupt = any(is_corrupt(text, status.member_id) for text in status.errors)
     return Word(
         member_id=EtcdMemberId(status.member_id),
-        leader=EtcdMemberId(status.leader),
+        leader=EtcdMemberId(0 if corrupt else status.leader),
         commit=status.raft_index,
         applied=status.applied_index,
         learner=status.learner,
     )
+
+
+def is_corrupt(error: str, member_id: int) -> bool:
+    """Whether one of a status's errors is the alarm that this member's data is corrupt."""
+    return f"memberID:{member_id} " in error and "CORRUPT" in error
+
+
+def serves(host: Host) -> bool:
+    """Whether this node's own etcd does what a member is for."""
+    word = own_word(host)
+    return word is not None and bool(word.leader)
 
 
 def own_etcd(host: Host) -> Running | None:

@@ -68,7 +68,7 @@ def duty(host: Host, node: Node) -> Duty:
     """Go on with a replacement that was asked for here, if there is one."""
     if not etcdmember.wants_replacement(host, node.key):
         return nothing(NAME, "no new place was asked for")
-    if etcdmember.sees_leader(host):
+    if etcdmember.serves(host):
         _fulfil(host, node)
         return done(NAME, "this member's etcd serves again; no new place is needed")
     try:
@@ -88,7 +88,7 @@ def _check(host: Host, spec: Spec) -> None:
             "this node can't run etcd",
             "install keel-overlay-etcd and set installation.mode: cloud_advanced in the spec",
         )
-    if etcdmember.sees_leader(host):
+    if etcdmember.serves(host):
         raise Refused(
             "replace-serves",
             "this member's etcd serves; there is nothing to replace",

@@ -148,10 +148,13 @@ def _differs(host: Host, held: ClusterRecord, listed: EtcdMembers) -> bool:
 
 
 def _sign_common(host: Host, node: Node, listed: EtcdMembers) -> bytes:
-    """Signed, and taken by the holder itself when it is one of them."""
+    """Signed, and taken by the holder itself; one that is not listed keeps it all the same, so
+    that it knows what it signed (S4)."""
     raw = _sign(host, node, listed)
     if node.address in etcdchange.addresses(listed):
         etcdmember.take_record(host, node, raw)
+    else:
+        etcdstore.save_record(host, raw)
     return raw
 
 

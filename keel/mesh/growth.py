@@ -331,6 +331,16 @@ def replacement_plan(name: str) -> Plan:
     )
 
 
+def next_plan(name: str, following: str) -> Plan:
+    """What taking a silent learner out for the next one does."""
+    return Plan(
+        steps=(
+            Step(action="remove-member", subject=name, why="it is silent, and others wait"),
+            Step(action="add-learner", subject=following, why="it is next in line; by the tend"),
+        )
+    )
+
+
 def _next_in_line(view: GrowthView) -> Growth:
     open_key = view.book.open.key if view.book.open else None
     first = sorted(view.line, key=lambda one: one.party.key != open_key)

@@ -122,6 +122,8 @@ class FakeEtcd:
         """How long a new member takes until it has the data."""
         self.refusals: dict[str, int] = {}
         """How many of the next changes of a kind are refused as if a voter was not connected."""
+        self.corrupt: set[str] = set()
+        """Nodes whose etcd found its data corrupt, and says so in its status."""
         self.log: list[str] = []
         self.stuck: dict[str, bytes] = {}
         """What the etcd of a node shows in a handshake (DER), whatever is laid for it."""
@@ -340,8 +342,14 @@ class FakeGateway:
             learner=member.learner,
             db_size_bytes=20480,
             version="3.5.16",
-            errors=() if led else ("etcdserver: no leader",),
+            errors=self._errors(process, led=led),
         )
+
+    def _errors(self, process: Process, *, led: bool) -> tuple[str, ...]:
+        found = () if led else ("etcdserver: no leader",)
+        if process.node.name in self._world.corrupt:
+            found = (*found, f"memberID:{process.member} alarm:CORRUPT ")
+        return found
 
     def members(self, *, timeout_seconds: float = 20.0) -> tuple[EtcdMember, ...]:
         process = self._led(timeout_seconds)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from keel.cli.form import ReplaceLearner
 from keel.errors import Refused
 from keel.mesh import etcdgrow, etcdrecover, etcdstore, growth, store
 from keel.mesh.duty import Result
@@ -268,11 +269,14 @@ def test_only_a_silent_learner_that_keeps_another_waiting_is_taken_out_by_hand(
     assert refused(world, "d") == "replace-learner-nobody-waits"
     world.join("e", world.invite("a"))
     world.timers(*"abce")
+    shown = ReplaceLearner(name="d", dry_run=True).run(world.host("a"))
+    assert shown.text.splitlines()[1] == "add-learner e: it is next in line; by the tend"
+    assert learners(world) == ["d"]
     world.etcd.lost_requests["remove"] = 1
-    said = etcdgrow.replace_learner(world.host("a"), world.loaded("a"), "d")
-    assert said.startswith("the removal of d waits for the next pass")
-    said = etcdgrow.replace_learner(world.host("a"), world.loaded("a"), "d")
-    assert said == "d was taken out; the next in line is added by the tend"
+    did = ReplaceLearner(name="d", dry_run=False).run(world.host("a"))
+    assert did.text.startswith("the removal of d waits for the next pass")
+    did = ReplaceLearner(name="d", dry_run=False).run(world.host("a"))
+    assert did.text == "d was taken out; the next in line is added by the tend"
     grow(world, *"abce")
     world.boot("d")
     world.timers("d", "a")

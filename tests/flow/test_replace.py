@@ -8,9 +8,10 @@ from typing import Literal
 
 import pytest
 
-from keel.errors import KeelError, PeerError, Refused
-from keel.mesh import etcdmember, etcdrecover, etcdstore, store
-from keel.mesh.duty import Duty
+from keel.cli.etcd import Recover
+from keel.errors import Exit, KeelError, PeerError, Refused
+from keel.mesh import etcdmember, etcdrecover, etcdstore, growth, store, up
+from keel.mesh.duty import Duty, Result
 from keel.mesh.etcdstate import Lived, Stage
 from keel.outcome import Done, Waiting
 from keel.types import LOCALHOST
@@ -19,6 +20,7 @@ from tests.flow.growing import (
     BORN,
     grow,
     learners,
+    membership,
     off,
     open_window,
     the_cluster,
@@ -92,8 +94,19 @@ def test_lost_data_comes_back_under_a_new_id(world: World, name: str) -> None:
     assert (own_id(world, name), learners(world)) == (before, [])
     assert isinstance(recover(world, name), Done)
     assert learners(world) == [name]
+    assert world.net.nodes["a"].units.unit(up.FAST_TIMER).active
     whole_again(world, name)
     assert own_id(world, name) != before
+
+
+def test_the_command_shows_its_plan_and_then_does_it(world: World) -> None:
+    lose(world, "b")
+    shown = Recover(dry_run=True).run(world.host("b"))
+    assert shown.text.splitlines()[0] == "remove-member b: its data is lost, so is its old ID"
+    did = Recover(dry_run=False).run(world.host("b"))
+    assert did.text.startswith("this member has a new place")
+    assert did.exit is Exit.DONE
+    whole_again(world, "b")
 
 
 def test_what_is_left_of_the_data_is_moved_aside(world: World) -> None:
@@ -104,6 +117,16 @@ def test_what_is_left_of_the_data_is_moved_aside(world: World) -> None:
     whole_again(world, "b")
     kept = [name for name in node.files.names(node.paths.etcd_data.parent) if "data." in name]
     assert len(kept) == 1
+
+
+def test_one_whose_data_etcd_calls_corrupt_serves_nothing(world: World) -> None:
+    world.etcd.corrupt.add("b")
+    assert membership(world, "a").result is Result.NOTHING
+    before = own_id(world, "b")
+    recover(world, "b")
+    world.etcd.corrupt.clear()
+    whole_again(world, "b")
+    assert own_id(world, "b") != before
 
 
 def test_an_old_disk_is_not_taken_for_a_restored_one_again(world: World) -> None:
@@ -155,9 +178,10 @@ def test_while_another_voter_is_down_the_new_place_waits_for_it(world: World) ->
     world.timers(*"abcde")
     lose(world, "b")
     off(world, "c")
-    found = recover(world, "b")
-    assert isinstance(found, Waiting)
-    assert found.waiting_for == "c"
+    said = Recover(dry_run=False).run(world.host("b"))
+    assert said.text == (
+        f"a new place in the cluster waits for c: {growth.VOTER_DOWN}; the timer goes on"
+    )
     assert voters(world) == "acde"
     waiting = duty(world, "b", "replacement").waiting
     assert [one.waiting_for for one in waiting] == ["c"]
