@@ -104,9 +104,7 @@ def _take_record(asked: Asked) -> TakeRecordAnswer:
     if wanted.introductions:
         receive.take_records(host, asked.spec, wanted.introductions, asked.member.key)
     with store.locked(host, "the mesh"):
-        checked = etcdmember.take_record(
-            host, asked.node, wanted.record, window_open=host.files.exists(host.paths.window)
-        )
+        checked = etcdmember.take_record(host, asked.node, wanted.record)
         cluster = etcdstore.load_cluster(host)
     if checked.again:  # a pass is at work with it already, unless a kill came in between
         host.units.start(up.FAST_TIMER, block=False)

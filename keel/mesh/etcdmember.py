@@ -135,7 +135,7 @@ def take_grant(host: Host, node: Node, grant: Grant, *, trusted: bool) -> Checke
     return checked
 
 
-def take_record(host: Host, node: Node, raw: bytes, *, window_open: bool = False) -> CheckedRecord:
+def take_record(host: Host, node: Node, raw: bytes) -> CheckedRecord:
     """The record on disk and the stage `starting`, once it is believed; Refused by E10's rules.
     Hold the lock."""
     cluster = etcdstore.load_cluster(host)
@@ -147,7 +147,7 @@ def take_record(host: Host, node: Node, raw: bytes, *, window_open: bool = False
             roots=etcdstore.load_roots(host),
             cluster=cluster,
             holder_epoch=held_epoch(host),
-            window_open=window_open,
+            window_open=host.files.exists(host.paths.window),
         ),
         host.clock.now(),
     )

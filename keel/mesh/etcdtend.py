@@ -43,6 +43,9 @@ from keel.ports import Host
 from keel.spec.model import Spec
 from keel.types import Capability
 
+BIRTH = "the birth of the cluster"
+WINDOW_OPEN = "it is not confirmed yet"
+
 LoadSpec = Callable[[], Spec]
 
 
@@ -110,7 +113,10 @@ def _birth(one: Pass) -> Duty:
     if etcdstore.load_authority(host) is None:
         return nothing("birth", "another node holds the root")
     if talk.clock_is_off(host):
-        waiting = Waiting(what="the birth of the cluster", waiting_for=CLOCK, why=CLOCK_DIFFERS)
+        waiting = Waiting(what=BIRTH, waiting_for=CLOCK, why=CLOCK_DIFFERS)
+        return waits("birth", waiting, is_open=True)
+    if host.files.exists(host.paths.window) and etcdstore.load_book(host).formed is None:
+        waiting = Waiting(what=BIRTH, waiting_for="the change to the network", why=WINDOW_OPEN)
         return waits("birth", waiting, is_open=True)
     record = etcdbirth.begin(host, node)
     if record is None:

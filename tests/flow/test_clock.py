@@ -9,9 +9,22 @@ import pytest
 
 from keel.cli.doctor import Doctor
 from keel.errors import Refused
-from keel.mesh import doctor, etcdcredentials, etcdstore, status, talk
+from keel.mesh import (
+    doctor,
+    etcdbirth,
+    etcdcredentials,
+    etcdissue,
+    etcdmember,
+    etcdstore,
+    status,
+    store,
+    talk,
+    window,
+)
 from keel.mesh.duty import Duty, Result
 from keel.mesh.liveness import Liveness
+from keel.mesh.window import Means, Removing
+from keel.types import Nonce
 from tests.flow.world import World
 
 WRONG = timedelta(minutes=10)
@@ -220,3 +233,43 @@ def test_the_command_says_what_it_found(alone: World, accept: bool) -> None:
     assert ("nothing contradicts it" in report.text) is accept
     assert ("accepted" in report.text) is accept
     assert bool(report.notes) is not accept
+
+
+# --- every flow that issues asks first
+
+
+def test_no_leaf_and_no_root_is_made_under_a_wrong_clock(world: World, tmp_path: Path) -> None:
+    world.settle()
+    set_clock(world, "b", WRONG)
+    with pytest.raises(Refused) as leaf:
+        etcdmember.issue_leaves(world.host("b"), world.loaded("b"))
+    (tmp_path / "other").mkdir()
+    other = World(tmp_path / "other")
+    node = other.node("z", mode="cloud")
+    other.create("z")
+    talk.save_highest_time(node.host, other.net.clock.now() + YEAR)
+    with pytest.raises(Refused) as root:
+        etcdissue.make_root(node.host, other.loaded("z"))
+    assert {leaf.value.rule, root.value.rule} == {"clock-off"}
+
+
+def test_a_holder_begins_no_birth_while_its_network_changes(world: World) -> None:
+    host, b = world.host("a"), world.loaded("b")
+    removing = Removing(subject=b.key, name="b", address=b.address, means=Means.REMOVAL)
+    armed = window.arm(
+        removing,
+        id=Nonce("0" * 32),
+        now=host.clock.now(),
+        witnesses=(),
+        sessions=(),
+        prefix=b.prefix,
+    )
+    store.save_window(host, armed)
+    waits = duty(world.tend("a"), "birth")
+    assert waits.waiting[0].waiting_for == "the change to the network"
+    with pytest.raises(Refused) as caught:
+        etcdbirth.begin(host, world.loaded("a"))
+    assert caught.value.rule == "record-window"
+    assert etcdstore.load_cluster(host).formation is None
+    host.files.remove(host.paths.window)
+    assert until_born(world) == 3
