@@ -171,3 +171,15 @@ def test_networkd_leaves_keels_interfaces_alone() -> None:
     assert network["Match"]["Name"] == "keel*"
     assert DEFAULT_INTERFACE.startswith("keel")
     assert network["Link"]["Unmanaged"] == "yes"
+
+
+@pytest.mark.parametrize("unit", ["keel-mesh-etcd.service", "keel-mesh-sync.service"])
+def test_the_channel_may_do_what_the_passes_may_that_it_runs_itself(unit: str) -> None:
+    """keel.cli.errands; of its own it has only how it is started and bounded."""
+    own = {"Type", "ExecStart", "Restart", "RestartSec", "TimeoutStopSec", "MemoryMax", "TasksMax"}
+    channel = section(SYSTEMD / "keel-channel.service", "Service")
+    of_a_pass = section(SYSTEMD / unit, "Service")
+    started = {"Type", "ExecStart", "SuccessExitStatus", "TimeoutStartSec"}
+    assert {k: v for k, v in channel.items() if k not in own} == {
+        k: v for k, v in of_a_pass.items() if k not in started
+    }
