@@ -135,8 +135,8 @@ def _faults(tmp_path: Path, called: str, listed: str) -> list[str]:
         pytest.param(
             WHOLE,
             "keel/mesh/x.py | 80",
-            ["keel/mesh/x.py has 100.0 %: raise its number, or take it out"],
-            id="above its number",
+            ["keel/mesh/x.py is whole: take its number of 80.0 % out"],
+            id="a number that is no longer needed",
         ),
     ],
 )

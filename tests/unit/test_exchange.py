@@ -74,6 +74,11 @@ def test_the_largest_rosters_fit_the_channels_messages(size: int) -> None:
     assert sent_size(following) <= MAX_MESSAGE_BYTES
 
 
+def test_a_list_of_more_hashes_than_any_roster_has_is_no_message() -> None:
+    with pytest.raises(ValueError, match="more than"):
+        RosterAnswer(digest="other", have=_others(MAX_HASHES + 1))
+
+
 def _others(count: int) -> tuple[RecordHash, ...]:
     return tuple(
         RecordHash(hashlib.sha256(b"other %d" % number).hexdigest()) for number in range(count)
