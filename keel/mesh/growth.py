@@ -184,6 +184,8 @@ def silent_learner(view: GrowthView, now: datetime) -> Listed | None:
     learner = next((one for one in view.members if one.learner and one.started), None)
     if learner is None or not view.line or learner.id in view.words:
         return None
+    if learner.key in view.replacing:
+        return None  # it is at it
     open_one = _open_for(view, learner)
     if open_one is None or now - (open_one.heard or open_one.since) < SILENT:
         return None

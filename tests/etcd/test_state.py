@@ -21,7 +21,9 @@ from keel.mesh.etcdstate import (
     Wanted,
     dequeue,
     enqueue,
+    entry_of,
     fail,
+    give_reasons,
     give_up,
     mark_formed,
     marker_for,
@@ -32,7 +34,7 @@ from keel.mesh.etcdstate import (
     to_the_end,
     tried,
 )
-from keel.types import EtcdClusterId, FormationId, RecordHash
+from keel.types import EtcdClusterId, EtcdMemberId, FormationId, RecordHash
 from tests.etcd.make import F1, F2, NONCE, key
 from tests.pki.make import NOW
 
@@ -41,7 +43,11 @@ HASH = RecordHash("0" * 64)
 
 
 def started(
-    cluster: Cluster | None = None, *, formation: FormationId = F1, epoch: int = 1
+    cluster: Cluster | None = None,
+    *,
+    formation: FormationId = F1,
+    epoch: int = 1,
+    replaced: EtcdMemberId | None = None,
 ) -> Cluster:
     return start(
         cluster or Cluster(),
@@ -50,6 +56,7 @@ def started(
         record=HASH,
         epoch=epoch,
         cluster_id=EtcdClusterId(2**63 + 1),
+        replaced=replaced,
     )
 
 
@@ -177,3 +184,27 @@ def test_a_failure_keeps_its_beginning_until_it_is_gone() -> None:
     assert (one.since, one.last) == (NOW, NOW + timedelta(hours=5))
     assert mend(twice, code="leaf-renewal", subject="web-2") == twice
     assert mend(twice, code="leaf-renewal", subject="web-1") == Failures()
+
+
+@pytest.mark.parametrize("before", [started(), mark_formed(started())], ids=["starting", "formed"])
+def test_a_new_place_is_begun_once(before: Cluster) -> None:
+    """Its data of the old place no longer matches; the same place again changes nothing of that."""
+    anew = started(before, epoch=2, replaced=EtcdMemberId(7))
+    assert (anew.stage, anew.attempt, anew.replaced) == (Stage.STARTING, before.attempt + 1, 7)
+    assert not matches(marker_for(before), anew)
+    again = started(anew, epoch=3, replaced=EtcdMemberId(7))
+    assert (again.attempt, again.replaced, again.epoch) == (anew.attempt, 7, 3)
+    assert started(again, epoch=4).attempt == anew.attempt
+    formed = started(mark_formed(again), epoch=5, replaced=EtcdMemberId(7))
+    assert (formed.stage, formed.attempt) == (Stage.FORMED, anew.attempt)
+    assert give_up(again, F1).replaced == 7
+
+
+def test_only_the_reasons_of_those_who_wait_for_the_same_change() -> None:
+    mine, other = queued("a"), replace(queued("a"), what=Wanted.REVOKE)
+    queue = enqueue(enqueue(Queue(), mine), other)
+    told = give_reasons(queue, mine.what, {mine.subject: "so", key("x"): "-"})
+    found = entry_of(told, mine.what, mine.subject)
+    assert found == replace(mine, why="so")
+    assert entry_of(told, Wanted.REVOKE, other.subject) == other
+    assert entry_of(told, mine.what, key("x")) is None

@@ -282,6 +282,7 @@ def test_one_that_was_never_heard_is_silent_since_it_was_added() -> None:
     seen = view(LEARNS, line=(waiter("e"),), opens=opened("d", ago=24 * HOUR))
     assert growth.silent_learner(seen, NOW) == LEARNS
     assert growth.silent_learner(replace(seen, book=GrowthBook()), NOW) is None
+    assert growth.silent_learner(replace(seen, replacing=frozenset({key("d")})), NOW) is None
 
 
 def test_the_line_keeps_its_order_and_forgets_who_is_not_ready() -> None:
