@@ -286,6 +286,16 @@ class Paths:
         return self.root / "proc/sys/kernel/random/boot_id"
 
     @cached_property
+    def holder_restored(self) -> Path:
+        """This holder's disk was put back: nothing is signed while this is there."""
+        return self.etcd / "restored.json"
+
+    @cached_property
+    def holder_compared(self) -> Path:
+        """In this boot most members were asked whether they know more than the holder."""
+        return self.run / "holder-compared"
+
+    @cached_property
     def expelled(self) -> Path:
         """The removed keys of which etcd's list was seen to be free in this boot."""
         return self.run / "expelled.json"

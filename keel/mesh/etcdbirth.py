@@ -21,6 +21,7 @@ from keel.mesh import (
     etcdissue,
     etcdlapse,
     etcdmember,
+    etcdmemory,
     etcdreserve,
     etcdstore,
     exchange,
@@ -83,7 +84,8 @@ class Seen:
 
 
 def probe_capable(host: Host, node: Node) -> Answers:
-    """The signed answers of every capable member that answers now."""
+    """The signed answers of every capable member that answers now; on the holder they also show
+    whether it remembers less than they do."""
     capable = [m for m in talk.others(node) if m.capability is Capability.ETCD]
     heard = talk.ask_all(
         host,
@@ -94,7 +96,9 @@ def probe_capable(host: Host, node: Node) -> Answers:
         path=ETCD_PATH,
         timeout_seconds=PROBE_SECONDS,
     )
-    return {m: answer.body for m, answer in heard.items() if not isinstance(answer, KeelError)}
+    said = {m: answer.body for m, answer in heard.items() if not isinstance(answer, KeelError)}
+    etcdmemory.notice(host, said.values())
+    return said
 
 
 def give_etcd_part(host: Host, node: Node, claim: Claim) -> EtcdPart:

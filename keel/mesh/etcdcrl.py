@@ -29,6 +29,8 @@ from keel.types import Fingerprint
 
 CRL_LIFE = timedelta(days=30)
 MAX_CRL_BYTES = 1 << 20  # 20 000 entries
+MAX_NUMBER = (1 << MAX_SERIAL_BITS) - 1
+"""Of a CRL, by RFC 5280: 20 octets."""
 
 
 class Reason(StrEnum):

@@ -16,6 +16,7 @@ from keel.mesh import (
     etcdmember,
     etcdplace,
     etcdrecover,
+    etcdrestored,
     etcdrevoke,
     etcdstore,
     receive,
@@ -40,6 +41,7 @@ from keel.mesh.etcdmsg import (
     TakeGrantAnswer,
     TakeRecord,
     TakeRecordAnswer,
+    Tell,
 )
 from keel.mesh.receive import Asked, Kind
 from keel.mesh.store import Node
@@ -56,6 +58,7 @@ def kinds() -> Mapping[str, Kind]:
         etcdenrol.ENROLL: Kind(body=Enroll, act=_enroll),
         etcdenrol.GRANT: Kind(body=TakeGrant, act=_take_grant),
         etcdbirth.GIVE_UP: Kind(body=GiveUp, act=_give_up),
+        etcdrestored.TELL: Kind(body=Tell, act=etcdrestored.tell),
         etcdrevoke.REVOKE: Kind(body=Revoke, act=etcdrevoke.obey),
         **etcdformdoors.kinds(),
         etcdplace.PLACE: Kind(body=AskPlace, act=_place),

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from keel.mesh import etcdmember, etcdstore, selfrecord, store
 from keel.mesh.duty import Duty, nothing
+from keel.mesh.store import Node
 from keel.ports import Host
 from keel.spec.model import Spec
 
@@ -30,6 +31,13 @@ def duty(host: Host, spec: Spec) -> Duty:
         stamp = f"{host.clock.monotonic():.0f}".encode()
         host.files.write(host.paths.lived_counted, stamp)
     return nothing(name, f"counted {after.counter}")
+
+
+def is_restored(host: Host, node: Node) -> bool:
+    """Whether this disk knows less of its own life than it told its peers once: the roster brings
+    its own newer word back to it."""
+    me = node.view.by_key(node.key)
+    return me is not None and me.lived > etcdstore.load_lived(host).counter
 
 
 def _counted_lately(host: Host) -> bool:

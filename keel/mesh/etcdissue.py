@@ -6,6 +6,7 @@ Rules:
 (H1) The root's key is made once a generation, on this node, and never leaves it.
 (H2) A grant is in the ledger, fsynced, before it leaves; the same request gets the same one again.
 (H3) Whatever is signed passes keel's own profile before it is used.
+(H5) Nothing is signed by a holder whose disk was put back before it asked its members.
 (H4) Nothing is signed for the cluster while this node's clock differs from most members'.
 """
 
@@ -60,10 +61,17 @@ def require_authority(host: Host) -> Authority:
     return found[1]
 
 
-def require_signer(host: Host) -> Authority:
-    """The signing root of a holder that may sign now; Refused with a wrong clock (H4)."""
+def require_signer(host: Host, *, restored: bool = False) -> Authority:
+    """The signing root of a holder that may sign now; Refused with a wrong clock (H4), or while it
+    knows less than its members (H5); `restored`: it has asked them."""
     authority = require_authority(host)
     talk.refuse_wrong_clock(host)
+    if etcdstore.load_restored(host) is not None and not restored:
+        raise Refused(
+            "holder-restored",
+            "this holder's disk was put back, and it asks the members first what it signed since",
+            "see that more than half of the other capable members answer; `keel mesh etcd tend`",
+        )
     return authority
 
 

@@ -17,6 +17,7 @@ from keel.mesh import (
     etcdcert,
     etcdcrl,
     etcdenrol,
+    etcdhours,
     etcdlist,
     etcdmember,
     etcdplace,
@@ -85,6 +86,8 @@ class EtcdSeen:
     crl_next_update: datetime | None
     waiting: tuple[Waiting, ...]
     failures: tuple[Failure, ...]
+    restored: bool = False
+    """Peers were told of a later state of this disk than it has."""
 
 
 def own_role(host: Host) -> Role:
@@ -122,6 +125,7 @@ def look(host: Host, spec: Spec, node: Node, roles: Mapping[SigningKey, Role]) -
         crl_next_update=read.next_update if read else None,
         waiting=tuple(_named(node, one) for one in left if _holds(one, phase, known)),
         failures=etcdstore.load_failures(host).entries,
+        restored=cluster.stage is not Stage.IDLE and etcdhours.is_restored(host, node),
     )
 
 

@@ -269,6 +269,22 @@ class ReplaceAnswer:
     why: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tell:
+    """What do you hold that the holder signed? Its disk was put back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellAnswer:
+    """The CRL and the intermediate (DER), the cluster record (encoded envelope), and whether the
+    cluster of that record was seen to live."""
+
+    crl: bytes | None = None
+    intermediate: bytes | None = None
+    record: bytes | None = None
+    formed: bool = False
+
+
 def new_record(
     formation: Formation,
     *,

@@ -164,9 +164,9 @@ def refuse_expelled(host: Host, node: Node) -> None:
 
 def still_counted(node: Node, members: Sequence[EtcdMember]) -> tuple[str, ...]:
     """The names of removed members that etcd lists still (R4)."""
-    gone = _removed_addresses(node)
+    gone = expulsion.removed_at(node.roster, node.view)
     return tuple(
-        _name_of(node, gone[address])
+        expulsion.name_of(node.roster, gone[address])
         for one in members
         if (address := etcdchange.address_of(one)) in gone
     )
@@ -262,7 +262,7 @@ def _seats(
     healthy = set(doors)
     if etcdmember.sees_leader(host):
         healthy.add(node.address)
-    gone = _removed_addresses(node)
+    gone = expulsion.removed_at(node.roster, node.view)
     seats = []
     for member in found.members:
         address = etcdchange.address_of(member) or IPv6Address(0)
@@ -282,9 +282,11 @@ def _seats(
 
 def _missed(host: Host, node: Node) -> str:
     """Who of the removed is a member by the newest record; etcd itself can't be asked."""
-    gone, record = _removed_addresses(node), etcdmember.current_record(host)
+    gone, record = expulsion.removed_at(node.roster, node.view), etcdmember.current_record(host)
     listed = [one for one in record.members if one in gone] if record is not None else []
-    return ", ".join(_name_of(node, gone[one]) for one in listed) or "a removed member"
+    return (
+        ", ".join(expulsion.name_of(node.roster, gone[one]) for one in listed) or "a removed member"
+    )
 
 
 def _doors(answers: Answers) -> tuple[IPv6Address, ...]:
@@ -294,7 +296,11 @@ def _doors(answers: Answers) -> tuple[IPv6Address, ...]:
 def _listed_name(
     node: Node, gone: dict[IPv6Address, SigningKey], address: IPv6Address, member: EtcdMember
 ) -> str:
-    return _name_of(node, gone[address]) if address in gone else etcdchange.text_of(member)
+    return (
+        expulsion.name_of(node.roster, gone[address])
+        if address in gone
+        else etcdchange.text_of(member)
+    )
 
 
 def _expel(
@@ -326,7 +332,7 @@ def _take_out_now(host: Host, seats: Sequence[Seat], subject: Member) -> None:
 def _is_due(host: Host, node: Node) -> bool:
     """Whether somebody removed may be listed: by the record, or because nobody looked since the
     last removal (or the boot)."""
-    gone = _removed_addresses(node)
+    gone = expulsion.removed_at(node.roster, node.view)
     record = etcdmember.current_record(host)
     if record is not None and any(one in gone for one in record.members):
         return True
@@ -353,21 +359,6 @@ def _note_clean(host: Host, node: Node) -> None:
 
 def _clean(node: Node) -> bytes:
     return codec.dumps(tuple(sorted(node.view.removed)))
-
-
-def _removed_addresses(node: Node) -> dict[IPv6Address, SigningKey]:
-    """Where the removed were; an address is never another key's."""
-    return {node.roster.founding.address_of(key): key for key in node.view.removed}
-
-
-def _name_of(node: Node, key: SigningKey) -> str:
-    founder = node.roster.founding.genesis
-    names = {
-        entry.body.ed25519: entry.body.name
-        for entry in node.roster.entries.values()
-        if isinstance(entry.body, Admission)
-    }
-    return names.get(key, founder.name if founder.ed25519 == key else key[:8])
 
 
 def _was_capable(node: Node, key: SigningKey) -> bool:

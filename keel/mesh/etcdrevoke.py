@@ -89,10 +89,11 @@ def publish(host: Host, node: Node) -> int:
     return issue(host, node)
 
 
-def issue(host: Host, node: Node, *, above: int = 0) -> int:
+def issue(host: Host, node: Node, *, above: int = 0, restored: bool = False) -> int:
     """A new CRL on disk whatever was there, its number above all that is known here and `above`:
-    for its next update, and for a holder that was restored. Hold the lock."""
-    authority = etcdissue.require_signer(host)
+    for its next update, and for a holder whose disk was put back (`restored`: it has asked its
+    members). Hold the lock."""
+    authority = etcdissue.require_signer(host, restored=restored)
     held = newest_known(host, node)
     revoked = unite(held.revoked if held else (), revoked_serials(etcdstore.load_ledger(host)))
     number = 1 + max(held.number if held else 0, above)

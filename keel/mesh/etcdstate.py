@@ -128,6 +128,18 @@ class Lived:
     extra: Extra = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """restored.json: this holder's disk was put back. The highest that its members showed, and
+    whose word was heard since; nothing is signed while it is there."""
+
+    since: datetime
+    epoch: int = 0
+    crl_number: int = 0
+    heard: tuple[SigningKey, ...] = ()
+    extra: Extra = field(default_factory=dict)
+
+
 def read_state(cls: type[T], path: Path, raw: bytes | None) -> T | None:
     """A state file's record; None when there is no file; StateCorrupt when it does not parse."""
     if raw is None:

@@ -24,7 +24,7 @@ from keel.mesh.birth import HolderBook
 from keel.mesh.etcdcert import Authority
 from keel.mesh.etcdgrants import GrantLine, Ledger, dump_line, read_ledger
 from keel.mesh.etcdpki import Credential
-from keel.mesh.etcdstate import Cluster, Failures, Lived, Queue, read_state
+from keel.mesh.etcdstate import Cluster, Failures, Lived, Queue, Restored, read_state
 from keel.mesh.growth import GrowthBook
 from keel.ports import Host
 from keel.types import Fingerprint, Secret, parse_hex
@@ -246,6 +246,15 @@ def load_book(host: Host) -> HolderBook:
 
 def save_book(host: Host, book: HolderBook) -> None:
     host.files.write(host.paths.reservation, codec.dumps(book))
+
+
+def load_restored(host: Host) -> Restored | None:
+    """The note that this holder's disk was put back; None when it was not."""
+    return _load(host, Restored, host.paths.holder_restored)
+
+
+def save_restored(host: Host, restored: Restored) -> None:
+    host.files.write(host.paths.holder_restored, codec.dumps(restored))
 
 
 def load_queue(host: Host) -> Queue:

@@ -24,6 +24,7 @@ from keel.mesh import (
     etcdrecover,
     etcdremove,
     etcdrenew,
+    etcdrestored,
     etcdrevoke,
     etcdstate,
     etcdstore,
@@ -164,6 +165,7 @@ def _is_open(host: Host, node: Node) -> bool:
 
 
 DUTIES: dict[str, Callable[[Pass], Duty]] = {
+    etcdrestored.DUTY: lambda one: etcdrestored.duty(one.host, one.node),
     "credentials": lambda one: etcdcredentials.duty(one.host, one.node),
     "claims": lambda one: etcdlapse.duty(one.host),
     etcdrenew.RENEWAL: lambda one: etcdrenew.duty(one.host, one.node),

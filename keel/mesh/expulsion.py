@@ -19,8 +19,11 @@ from enum import StrEnum
 from ipaddress import IPv6Address
 
 from keel.errors import Refused
+from keel.mesh.members import View
+from keel.mesh.records import Admission
+from keel.mesh.roster import Roster
 from keel.outcome import Plan, Step, Waiting
-from keel.types import EtcdMemberId
+from keel.types import EtcdMemberId, SigningKey
 
 EXPEL = "expel"
 
@@ -127,6 +130,22 @@ def plan(seats: Sequence[Seat]) -> Plan:
 def still_listed(name: str, waiting_for: str, why: str) -> Waiting:
     """A removed member that etcd still counts."""
     return Waiting(what=f"the end of {name}'s place in etcd", waiting_for=waiting_for, why=why)
+
+
+def removed_at(held: Roster, seen: View) -> dict[IPv6Address, SigningKey]:
+    """Where the removed were; an address is never another key's."""
+    return {held.founding.address_of(key): key for key in seen.removed}
+
+
+def name_of(held: Roster, key: SigningKey) -> str:
+    """What a member was called, that may be one no more."""
+    founder = held.founding.genesis
+    names = {
+        entry.body.ed25519: entry.body.name
+        for entry in held.entries.values()
+        if isinstance(entry.body, Admission)
+    }
+    return names.get(key, founder.name if founder.ed25519 == key else key[:8])
 
 
 def _may_go(seats: Sequence[Seat], mine: Seat) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from keel import codec
-from keel.mesh import etcdlook, removal, roster, tended, window
+from keel.mesh import etcdlook, expulsion, removal, roster, tended, window
 from keel.mesh.etcdids import id_text
 from keel.mesh.etcdlist import Listed
 from keel.mesh.etcdlook import EtcdSeen, Phase, Role
@@ -264,6 +264,14 @@ def _cluster_warnings(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
 
 def _etcd_warnings(seen: MeshSeen, etcd: EtcdSeen, now: datetime) -> list[Warning]:
     found = _cluster_warnings(seen, etcd)
+    gone = expulsion.removed_at(seen.node.roster, seen.node.view)
+    found += [
+        warn("etcd-still-listed", subject=expulsion.name_of(seen.node.roster, gone[one.address]))
+        for one in etcd.known.members
+        if one.address in gone
+    ]
+    if etcd.restored:
+        found.append(warn("restored"))
     if not found:  # a voter that is down says why already
         found += [warn("etcd-waits", subject=w.what, detail=w.waiting_for) for w in etcd.waiting]
     found += [

@@ -25,7 +25,8 @@ def own_endpoints(host: Host, spec: Spec) -> tuple[Endpoint, ...]:
 
 def refresh(host: Host, spec: Spec, node: Node, *, lived: int = 0) -> Node:
     """The node with a self record that says how it is now; nothing is signed when it does
-    already. Hold the lock."""
+    already, or while this node was away and asks the others first: its disk may be an old one, and
+    its next counter used already. Hold the lock."""
     me = node.view.by_key(node.key)
     endpoints = own_endpoints(host, spec)
     able = own_capability(host, spec)
@@ -37,7 +38,7 @@ def refresh(host: Host, spec: Spec, node: Node, *, lived: int = 0) -> Node:
         == (node.identity.wireguard.public, endpoints, able, roots)
         and lived <= me.lived
     )
-    if same:
+    if same or host.files.exists(host.paths.behind):
         return node
     record = drafts.make_self(
         node.roster,

@@ -114,6 +114,16 @@ KINDS: Mapping[str, Kind] = {
         text="etcd has no fault tolerance: {detail}",
         remedy="bring the members that are down back; `keel mesh status` names them",
     ),
+    "restored": Kind(
+        severity=Severity.CRITICAL,
+        text="this disk was put back or copied: its peers know a later state of it",
+        remedy="put the newest disk back; if there is none, `keel mesh etcd recover --replace`",
+    ),
+    "etcd-still-listed": Kind(
+        severity=Severity.WARNING,
+        text="etcd still counts {subject}, which was removed from the mesh",
+        remedy="bring the voters that are down back: any member's timer takes it out then",
+    ),
     "etcd-waits": Kind(
         severity=Severity.WARNING,
         text="etcd: {subject} waits for {detail}",

@@ -1,0 +1,201 @@
+"""Disks that were put back: the holder asks before it signs, a voter is not started (design 3)."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from keel.cli import status
+from keel.errors import Refused
+from keel.mesh import etcdcrl, etcdissue, etcdmemory, etcdrestored, etcdrevoke, etcdstore, store
+from keel.mesh.duty import Result
+from keel.mesh.etcdcrl import Crl
+from keel.mesh.etcdgrants import live_grant
+from keel.mesh.etcdmsg import TellAnswer
+from keel.mesh.etcdstate import Restored
+from keel.types import LOCALHOST
+from tests.flow.removing import remove
+from tests.flow.world import World
+
+LAST_WEEK = 7 * 24 * 3600.0
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """a (the holder), b and c are voters. Of a and c there is a copy of last week; since then d has
+    joined and c's neighbour e was removed."""
+    made = World(tmp_path)
+    for name in "abcde":
+        made.node(name)
+    made.create("a")
+    for name in "bc":
+        made.join(name, made.invite("a"))
+        made.settle()
+    made.rest("a", "b", "c")
+    made.join("e", made.invite("a"))
+    made.settle()
+    made.timers("a", "b", "c", "e")
+    for name in "ac":
+        copy(made, name)
+    made.net.clock.sleep(LAST_WEEK)
+    made.timers("a", "b", "c", "e")
+    remove(made, "a", "e")
+    made.join("d", made.invite("a"))
+    made.settle()
+    made.timers("a", "b", "c", "d")
+    made.timers("a", "b", "c", "d")
+    assert crl(made, "b").number == 2
+    return made
+
+
+def places(world: World, name: str) -> tuple[Path, Path]:
+    root = world.net.nodes[name].root
+    return root / "var/lib", root.with_name(f"{name}-last-week")
+
+
+def copy(world: World, name: str) -> None:
+    here, there = places(world, name)
+    shutil.copytree(here, there)
+
+
+def put_back(world: World, name: str) -> None:
+    """The machine starts again from the copy."""
+    here, there = places(world, name)
+    world.net.nodes[name].power_off()
+    shutil.rmtree(here)
+    shutil.copytree(there, here)
+    world.refused.clear()
+    world.boot(name)
+
+
+def crl(world: World, name: str) -> Crl:
+    host = world.host(name)
+    return etcdcrl.read_crl(etcdstore.load_crl(host) or b"", etcdstore.load_roots(host))
+
+
+def rules(world: World, name: str) -> list[str]:
+    return [getattr(error, "rule", "") for who, error in world.refused if who == name]
+
+
+def codes(world: World, name: str) -> set[str]:
+    found = status.look(world.host(name))["warnings"]
+    assert isinstance(found, list)
+    return {one["code"] for one in found}
+
+
+# --- the holder
+
+
+def test_a_holder_that_was_put_back_unites_what_its_members_hold_and_signs_on(
+    world: World,
+) -> None:
+    epochs = [etcdstore.load_cluster(world.host(name)).epoch for name in "bcd"]
+    put_back(world, "a")
+    host = world.host("a")
+    assert etcdstore.load_book(host).epoch < max(epochs)
+    world.settle()
+    world.timers("a")
+    assert etcdstore.load_restored(host) is None
+    assert etcdstore.load_book(host).epoch > max(epochs)
+    assert crl(world, "a").number > 2
+    gone = etcdstore.load_intermediate(world.host("e"))
+    assert gone is not None
+    assert crl(world, "a").revokes(gone[1].certificate)
+    d = world.loaded("d")
+    assert live_grant(etcdstore.load_ledger(host), d.address, d.key) is not None
+    world.timers("a", "b", "c", "d")
+    world.timers("a", "b", "c", "d")
+    assert {crl(world, name).number for name in "abc"} == {crl(world, "a").number}
+
+
+def test_nothing_is_signed_until_more_than_half_of_the_others_answered(world: World) -> None:
+    for name in "cd":
+        world.net.nodes[name].power_off()
+    put_back(world, "a")
+    host = world.host("a")
+    world.timers("a")
+    assert etcdstore.load_restored(host) is not None
+    with pytest.raises(Refused) as caught:
+        etcdissue.require_signer(host)
+    assert caught.value.rule == "holder-restored"
+    with pytest.raises(Refused):
+        etcdrevoke.issue(host, world.loaded("a"))
+    found = etcdrestored.duty(host, world.loaded("a"))
+    assert (found.result, found.open) == (Result.WAITING, True)
+    assert found.waiting[0].waiting_for == "c, d"
+    world.net.nodes["b"].power_off()
+    world.boot("c")
+    world.settle()
+    world.timers("a")
+    assert etcdstore.load_restored(host) is None  # b was heard before, c now
+    assert crl(world, "a").number == 3
+
+
+def test_who_knows_no_more_is_asked_once_a_boot(world: World) -> None:
+    host, node = world.host("a"), world.loaded("a")
+    assert etcdrestored.duty(host, node).result is Result.NOTHING
+    assert host.files.exists(host.paths.holder_compared)
+    world.net.nodes["a"].effects.done.clear()
+    etcdrestored.duty(host, node)
+    assert world.net.nodes["a"].effects.done == []
+    world.net.nodes["a"].power_off()
+    world.boot("a")
+    world.net.partition("a", "bcd")
+    assert not host.files.exists(host.paths.holder_compared)
+    assert etcdrestored.duty(host, world.loaded("a")).result is Result.NOTHING
+    assert not host.files.exists(host.paths.holder_compared)
+
+
+def test_another_node_than_the_holder_remembers_nothing(world: World) -> None:
+    assert etcdrestored.duty(world.host("b"), world.loaded("b")).result is Result.NOTHING
+    assert not etcdmemory.notice(world.host("b"), ())
+
+
+def test_a_holder_put_back_before_the_birth_knows_the_cluster_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for name in "abc":
+        world.node(name)
+    world.create("a")
+    world.join("b", world.invite("a"))
+    world.settle()
+    copy(world, "a")
+    world.join("c", world.invite("a"))
+    world.settle()
+    world.rest("a", "b", "c")
+    formed = etcdstore.load_book(world.host("a")).formed
+    put_back(world, "a")
+    world.settle()
+    world.timers("a", "b", "c")
+    world.timers("a", "b", "c")
+    book = etcdstore.load_book(world.host("a"))
+    assert book.formed == formed
+    assert len(world.etcd.births()) == 1
+
+
+def test_what_members_say_is_believed_only_under_this_root(world: World) -> None:
+    host, node = world.host("a"), world.loaded("a")
+    etcdstore.save_restored(host, Restored(since=host.clock.now()))
+    before = etcdstore.load_ledger(host), crl(world, "a")
+    member = node.view.by_key(world.loaded("b").key)
+    assert member is not None
+    lies = TellAnswer(crl=b"\x30\x00", intermediate=b"\x30\x00", record=b"\xff", formed=True)
+    with store.locked(host, "the mesh"):
+        note = etcdrestored._take(host, node, {member: lies})
+    assert note.heard == (member.key,)
+    assert (etcdstore.load_ledger(host), crl(world, "a")) == before
+
+
+# --- a voter
+
+
+def test_a_voter_that_was_put_back_is_not_started_and_says_what_to_do(world: World) -> None:
+    put_back(world, "c")
+    world.settle()
+    world.timers("c")
+    assert "start-restored" in rules(world, "c")
+    assert "c" not in world.etcd.processes
+    assert "restored" in codes(world, "c")
+    assert "restored" not in codes(world, "b")
+    assert world.host("b").etcd_at(LOCALHOST).get(b"any") is None
