@@ -93,9 +93,12 @@ class EtcdSeen:
 def own_role(host: Host) -> Role:
     """This node's own etcd in a word."""
     stage = etcdstore.load_cluster(host).stage
+    return _role(stage, _status(host) if stage is not Stage.IDLE else None)
+
+
+def _role(stage: Stage, status: EtcdStatus | None) -> Role:
     if stage is Stage.IDLE:
         return Role.NONE
-    status = _status(host)
     if status is None or status.leader == 0:
         return Role.STARTING if stage is Stage.STARTING else Role.SILENT
     return Role.LEARNER if status.learner else Role.VOTER
@@ -119,7 +122,7 @@ def look(host: Host, spec: Spec, node: Node, roles: Mapping[SigningKey, Role]) -
         holder=holder_of(host, node),
         status=status,
         known=known,
-        roles={**roles, node.key: own_role(host)},
+        roles={**roles, node.key: _role(cluster.stage, status)},
         certificates=_certificates(host),
         crl_number=read.number if read else 0,
         crl_next_update=read.next_update if read else None,
