@@ -81,9 +81,21 @@ class Diff:
             if rows
             else "",
             document={"schema": "keel.diff/1", "differences": rows},
-            notes=("keel: hint: `keel spec apply` makes it so",) if rows else (),
+            notes=tuple(f"keel: hint: {hint}" for hint in _hints({one.name for one in found})),
             exit=Exit.DIFFERS if rows else Exit.DONE,
         )
+
+
+def _hints(names: set[str]) -> tuple[str, ...]:
+    """What to type about these; certificates are the tend's."""
+    from keel.spec.diff import CERTIFICATES
+
+    found = []
+    if names - {CERTIFICATES}:
+        found.append("`keel spec apply` makes it so")
+    if CERTIFICATES in names:
+        found.append("`keel mesh etcd tend` renews what is due, or says what is in the way")
+    return tuple(found)
 
 
 def _check_arguments(parser: ArgumentParser) -> None:

@@ -123,7 +123,7 @@ def look(host: Host, spec: Spec, node: Node, roles: Mapping[SigningKey, Role]) -
         status=status,
         known=known,
         roles={**roles, node.key: _role(cluster.stage, status)},
-        certificates=_certificates(host),
+        certificates=certificates(host),
         crl_number=read.number if read else 0,
         crl_next_update=read.next_update if read else None,
         waiting=tuple(_named(node, one) for one in left if _holds(one, phase, known)),
@@ -231,7 +231,8 @@ def _idle_waits(
     return ()  # too few for a cluster: nobody keeps it waiting
 
 
-def _certificates(host: Host) -> tuple[Certificate, ...]:
+def certificates(host: Host) -> tuple[Certificate, ...]:
+    """Those that are in use on this node."""
     found: list[tuple[str, x509.Certificate]] = []
     found += [("root", root) for root in etcdstore.load_roots(host)]
     granted = etcdstore.load_intermediate(host)

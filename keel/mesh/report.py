@@ -18,12 +18,12 @@ from keel.mesh.liveness import SUSPECT_SECONDS, Liveness
 from keel.mesh.status import MemberSeen, MeshSeen
 from keel.mesh.warnings import Warning, warn
 from keel.mesh.window import Stage, Window
+from keel.spec.diff import CERTIFICATE_SOON
 from keel.spec.model import Spec
 from keel.types import Capability
 
 CLOCK_LIMIT = timedelta(seconds=60)
 """The channel refuses at 300 s; a person should know long before."""
-CERTIFICATE_SOON = timedelta(days=7)
 SAFE_VOTERS = 3
 """Fewer tolerate no failure, however healthy they are (E19)."""
 MORE_VOTERS = (

@@ -12,8 +12,11 @@ from pathlib import Path
 
 from keel.errors import SpecError
 from keel.mesh import (
+    etcdlook,
     etcdmember,
+    etcdrenew,
     etcdstart,
+    etcdstore,
     netsettings,
     netwindow,
     selfrecord,
@@ -88,7 +91,18 @@ def differences(host: Host) -> tuple[Difference, ...]:
     return (
         *diff.differences(spec, _observe(host, spec, node)),
         *diff.etcd_differences(_etcd_plan(host, spec, node)),
+        *_certificates(host),
     )
+
+
+def _certificates(host: Host) -> tuple[Difference, ...]:
+    failures = [
+        one.text
+        for one in etcdstore.load_failures(host).entries
+        if one.subject in (etcdrenew.RENEWAL, etcdrenew.SERVED)
+    ]
+    ends = {one.kind: one.not_after for one in etcdlook.certificates(host)}
+    return diff.certificate_differences(failures, ends, host.clock.now())
 
 
 def plan(host: Host) -> Plan:

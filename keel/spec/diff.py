@@ -9,11 +9,13 @@ Port, MTU and endpoints are compared as they are in force: applying them takes a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
 from ipaddress import IPv6Address
 
+from keel import codec
 from keel.mesh import window
 from keel.mesh.window import Settings
 from keel.outcome import Plan, Step
@@ -31,6 +33,8 @@ UNITS = (MESH_UNIT, CHANNEL_UNIT, "keel-mesh-sync.timer", "keel-mesh-etcd.timer"
 """What runs on a member; the registry's timer has nothing to do on a node that is not capable."""
 
 RUNS = "enabled, active"
+CERTIFICATES = "etcd.certificates"
+CERTIFICATE_SOON = timedelta(days=7)
 
 Facts = Mapping[str, str]
 
@@ -115,6 +119,19 @@ def etcd_differences(plan: Plan) -> tuple[Difference, ...]:
         Difference(name=f"etcd.{step.action}", now=step.why, wanted=step.subject)
         for step in plan.steps
     )
+
+
+def certificate_differences(
+    failures: Iterable[str], ends: Mapping[str, datetime], now: datetime
+) -> tuple[Difference, ...]:
+    """E15: what could not be renewed or is not shown, in words, and what ends within a week."""
+    found = [*failures]
+    for kind, end in ends.items():
+        if end - now < CERTIFICATE_SOON:
+            found.append(f"the {kind} certificate ends {codec.format_time(end)}")
+    if not found:
+        return ()
+    return (Difference(name=CERTIFICATES, now="; ".join(found), wanted="renewed in time"),)
 
 
 def wanted(spec: Spec, view: NodeView) -> Facts:

@@ -11,6 +11,7 @@ from cryptography import x509
 from keel.mesh import etcdcert, etcdpki, etcdstore, renewal
 from keel.mesh.duty import Duty, Result
 from keel.mesh.etcdcrl import Crl, read_crl
+from keel.spec import apply
 from keel.types import Secret
 from tests.flow.world import World
 
@@ -251,3 +252,25 @@ def test_a_holder_of_a_wrong_clock_revokes_nothing(world: World) -> None:
 def crl(world: World, name: str) -> Crl:
     host = world.host(name)
     return read_crl(etcdstore.load_crl(host) or b"", etcdstore.load_roots(host))
+
+
+def certificates(world: World, name: str) -> list[str]:
+    found = apply.differences(world.host(name))
+    return [one.now for one in found if one.name == "etcd.certificates"]
+
+
+def test_diff_shows_a_certificate_that_ends_within_a_week(world: World) -> None:
+    assert certificates(world, "b") == []
+    days(world, 23.5)
+    (drift,) = certificates(world, "b")
+    assert "the member certificate ends 2026-01-31" in drift
+    tend(world, "b")
+    assert certificates(world, "b") == []
+
+
+def test_diff_shows_a_renewal_that_failed(world: World) -> None:
+    world.etcd.stuck["b"] = etcdcert.der(leaf(world, "b").member.leaf)
+    days(world, 22)
+    tend(world, "b")
+    (drift,) = certificates(world, "b")
+    assert "etcd still shows another certificate" in drift

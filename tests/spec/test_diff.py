@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from ipaddress import IPv6Address
 
 import pytest
@@ -171,3 +172,22 @@ def test_the_channel_is_laid_before_the_units_that_need_it() -> None:
 
 def test_the_units_are_those_that_a_member_starts() -> None:
     assert set(diff.UNITS) == {up.MESH_UNIT, up.SOCKET_UNIT, *up.TIMERS}
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("failures", "left", "drift"),
+    [
+        pytest.param((), timedelta(days=7), None, id="a week is left"),
+        pytest.param((), timedelta(days=7, seconds=-1), "the member certificate", id="less"),
+        pytest.param(("it failed",), timedelta(days=20), "it failed", id="a failure"),
+    ],
+)
+def test_certificates_drift_when_they_end_soon_or_fail(
+    failures: tuple[str, ...], left: timedelta, drift: str | None
+) -> None:
+    found = diff.certificate_differences(failures, {"member": NOW + left}, NOW)
+    assert [one.name for one in found] == ([] if drift is None else ["etcd.certificates"])
+    assert all(str(drift) in one.now for one in found)
