@@ -18,7 +18,7 @@ from keel.errors import Refused, StateCorrupt
 from keel.mesh import netsettings, selfrecord, spread, store, talk, up, window
 from keel.mesh.members import Member
 from keel.mesh.store import Node
-from keel.mesh.window import Change, Resetting, Stage, Window
+from keel.mesh.window import Change, Confirmer, Resetting, Stage, Window
 from keel.outcome import Incomplete
 from keel.ports import Deadline, Host
 from keel.spec.diff import settings_of
@@ -143,27 +143,26 @@ def put_right(host: Host, spec: Spec) -> Node:
     return selfrecord.refresh(host, netsettings.in_force(host, spec), node)
 
 
-def reset(host: Host, spec: Spec) -> Window:
-    """Open a window for the settings that the spec wants."""
+def reset(host: Host, spec: Spec) -> tuple[str, ...] | Incomplete[Window]:
+    """The settings that the spec wants, under a window: what changed, or a window that only the
+    operator may confirm."""
+    change = Resetting(
+        before=settings_of(netsettings.in_force(host, spec)), after=settings_of(spec)
+    )
+    found = open_window(host, spec, lambda _: change)
+    if found.confirmer is Confirmer.OPERATOR:
+        return waits_for_operator(found)
+    await_members(host, spec, found)
+    return carry_out_reset(host, spec, change)
 
-    def change(node: Node) -> Resetting:
-        del node
-        return Resetting(
-            before=settings_of(netsettings.in_force(host, spec)), after=settings_of(spec)
-        )
 
-    return open_window(host, spec, change)
-
-
-def carry_out_reset(host: Host, spec: Spec, found: Window) -> tuple[str, ...]:
+def carry_out_reset(host: Host, spec: Spec, found: Resetting) -> tuple[str, ...]:
     """What follows from a confirmed change of settings: it is what holds from here on."""
-    if found.resetting is None:
-        return ()
     with store.locked(host, "the mesh"):
         put_right(host, spec)
-        netsettings.save(host, found.resetting.after)
+        netsettings.save(host, found.after)
         store.end_window(host)
-    names = window.differences(found.resetting.before, found.resetting.after)
+    names = window.differences(found.before, found.after)
     return tuple(f"network/{name} changed" for name in names)
 
 

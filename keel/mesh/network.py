@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from keel.mesh import behind, netwindow, remove, store, window
 from keel.mesh.remove import Removed
-from keel.mesh.window import Stage, Window
+from keel.mesh.window import Removing, Resetting, Stage, Window
 from keel.outcome import Done
 from keel.ports import Host
 from keel.spec.model import Spec
@@ -27,10 +27,12 @@ def undo(host: Host, spec: Spec) -> Done[None]:
 
 def go_on(host: Host, spec: Spec, found: Window) -> Done[Removed | None]:
     """What follows from a confirmed window; run again it does what is left."""
-    if found.removing is None:
-        return Done(value=None, changed=netwindow.carry_out_reset(host, spec, found))
-    done = remove.carry_out(host, spec, found)
-    return Done(value=done.value, changed=done.changed)
+    match found.change:
+        case Removing() as change:
+            done = remove.carry_out(host, spec, change)
+            return Done(value=done.value, changed=done.changed)
+        case Resetting() as change:
+            return Done(value=None, changed=netwindow.carry_out_reset(host, spec, change))
 
 
 def raise_all(host: Host, spec: Spec) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv6Address
 
-from keel.errors import Internal, Refused
+from keel.errors import Refused
 from keel.mesh import (
     drafts,
     etcdholder,
@@ -99,9 +99,9 @@ def remove(
     if gone is not None:
         return Done(value=gone)
     member = members.find(node.view, text)
-    waiting = store.load_window(host)
-    if waiting is not None and _goes_on(waiting, member):
-        return carry_out(host, spec, waiting)
+    cut_off = _cut_off(host, member)
+    if cut_off is not None:
+        return carry_out(host, spec, cut_off)
     view = _observe(host, node, member, mode)
     means = removal.decide(view, mode)
     consents = consent is not None and consent != Consent()
@@ -124,16 +124,14 @@ def remove(
     found = netwindow.open_window(host, spec, lambda at: _still(at, member, means))
     if found.confirmer is Confirmer.OPERATOR:
         return netwindow.waits_for_operator(found)
-    return carry_out(host, spec, netwindow.await_members(host, spec, found))
+    netwindow.await_members(host, spec, found)
+    return carry_out(host, spec, _removing(member, means))
 
 
-def carry_out(host: Host, spec: Spec, found: Window) -> Done[Removed]:
+def carry_out(host: Host, spec: Spec, removing: Removing) -> Done[Removed]:
     """What follows from a confirmed removal (V2); run again it does what is left."""
-    if found.removing is None:
-        raise Internal("a window of another kind")
     with store.locked(host, "the mesh"):
         netwindow.put_right(host, spec)
-        removing = found.removing
         node, records = _settle(host, store.require(host), removing.subject, removing.means)
         store.end_window(host)
     return _spread(host, node, removing, records)
@@ -177,10 +175,12 @@ def _removing(member: Member, means: Means) -> Removing:
     return Removing(subject=member.key, name=member.display, address=member.address, means=means)
 
 
-def _goes_on(waiting: Window, member: Member) -> bool:
-    """Whether it is this very removal, confirmed and cut off."""
-    subject = waiting.removing.subject if waiting.removing else None
-    return waiting.stage is Stage.CONFIRMED and subject == member.key
+def _cut_off(host: Host, member: Member) -> Removing | None:
+    """This very removal, confirmed and then cut off."""
+    waiting = store.load_window(host)
+    if waiting is None or waiting.stage is not Stage.CONFIRMED or waiting.removing is None:
+        return None
+    return waiting.removing if waiting.removing.subject == member.key else None
 
 
 def _settle(

@@ -116,6 +116,12 @@ class Window:
             raise ValueError("a window is for one change")
 
     @property
+    def change(self) -> Change:
+        found = self.removing or self.resetting
+        assert found is not None  # noqa: S101  # its own rule
+        return found
+
+    @property
     def holds(self) -> bool:
         """Whether the change is in effect (W1)."""
         return self.stage is not Stage.UNDOING
@@ -208,11 +214,11 @@ def open_error(window: Window) -> Refused:
 
 def describe(window: Window) -> str:
     """The change in a few words."""
-    if window.removing is not None:
-        return f"the removal of {window.removing.name}"
-    found = window.resetting
-    parts = [] if found is None else list(differences(found.before, found.after))
-    return f"the change of {' and '.join(parts) or 'nothing'}"
+    match window.change:
+        case Removing(name=name):
+            return f"the removal of {name}"
+        case Resetting() as found:
+            return f"the change of {' and '.join(differences(found.before, found.after))}"
 
 
 def differences(before: Settings, after: Settings) -> tuple[str, ...]:

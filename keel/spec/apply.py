@@ -25,7 +25,7 @@ from keel.mesh import (
     up,
 )
 from keel.mesh.store import Node
-from keel.mesh.window import Confirmer, Window
+from keel.mesh.window import Window
 from keel.outcome import Done, Incomplete, Plan, Step
 from keel.ports import Host
 from keel.spec import diff, parse
@@ -153,10 +153,7 @@ def _apply_reset(host: Host, spec: Spec) -> tuple[str, ...] | Incomplete[Window]
             netwindow.put_right(host, spec)
             return said
     found = netwindow.reset(host, spec)
-    if found.confirmer is Confirmer.OPERATOR:
-        return netwindow.waits_for_operator(found)
-    netwindow.carry_out_reset(host, spec, netwindow.await_members(host, spec, found))
-    return said
+    return found if isinstance(found, Incomplete) else said
 
 
 def _apply_ground(host: Host, spec: Spec) -> tuple[str, ...]:

@@ -164,10 +164,10 @@ def ended(world: World) -> None:
 
 STORIES = {
     "window by removal": Story(
-        three, remove("a", "b"), remove_again("a", "b"), gone("b", "a", "c"), "a", 1
+        three, remove("a", "b"), remove_again("a", "b"), gone("b", "a", "c"), "a", 34
     ),
     "removal, another member": Story(
-        three, remove("a", "b"), remove_again("a", "b"), gone("b", "a", "c"), "c", 1
+        three, remove("a", "b"), remove_again("a", "b"), gone("b", "a", "c"), "c", 18
     ),
     "window by votes": Story(
         votes_pending,
@@ -175,12 +175,12 @@ STORIES = {
         remove_again("c", "a", Mode.VOTE),
         gone("a", "b", "c"),
         "c",
-        1,
+        38,
     ),
-    "window by apply": Story(edited, settings, settings_again, changed, "a", 1),
+    "window by apply": Story(edited, settings, settings_again, changed, "a", 40),
     "window, confirmed by hand": Story(
-        removal_armed, confirm, confirm_again, gone("b", "a", "c"), "a", 1
+        removal_armed, confirm, confirm_again, gone("b", "a", "c"), "a", 16
     ),
-    "window by removal, undone": Story(removal_armed, the_timer, timers, as_before, "a", 1),
-    "window by apply, undone": Story(reset_armed, the_timer, timers, as_before, "a", 1),
+    "window by removal, undone": Story(removal_armed, the_timer, timers, as_before, "a", 11),
+    "window by apply, undone": Story(reset_armed, the_timer, timers, as_before, "a", 11),
 }

@@ -124,6 +124,7 @@ def test_who_was_cut_off_from_all_is_behind_until_one_answers(world: World) -> N
     world.net.partition("d", "abc")
     world.sync("d")
     host = world.host("d")
+    world.sync("d")
     with pytest.raises(Refused) as refused:
         behind.refuse(host, "b")
     assert refused.value.rule == "channel-behind"

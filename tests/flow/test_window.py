@@ -247,6 +247,32 @@ def test_what_was_confirmed_is_gone_on_with_by_the_same_command(world: World) ->
     assert not netwindow.is_open(world.host("a"))
 
 
+def test_what_was_confirmed_is_gone_on_with_by_a_second_confirmation(world: World) -> None:
+    confirmed_and_dead(world)
+    assert world.net.nodes["a"].dies(lambda: world.remove("a", "b"))
+    world.net.nodes["a"].new_life()
+    with pytest.raises(Refused) as refused:
+        world.remove("a", "c")
+    assert refused.value.rule == "window-open"
+    done = world.confirm("a")
+    assert done.value is not None
+    assert done.value.counts
+    assert not netwindow.is_open(world.host("a"))
+
+
+def test_what_was_reset_and_cut_off_is_told_so_to_a_removal(world: World) -> None:
+    """Confirmed, of another kind, and not done: every removal waits for it."""
+    edit(world, "a", "port: 51820", "port: 51999")
+    confirmed_and_dead(world)
+    assert world.net.nodes["a"].dies(lambda: apply.apply(world.host("a")))
+    world.net.nodes["a"].new_life()
+    with pytest.raises(Refused) as refused:
+        world.remove("a", "b")
+    assert refused.value.rule == "window-open"
+    world.sync("a")
+    assert seen(world, "a")[0] == 51999
+
+
 def test_a_confirmation_that_comes_too_late_is_told_so(world: World) -> None:
     open_removal(world)
     world.net.clock.sleep(121)
