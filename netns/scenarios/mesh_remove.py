@@ -97,6 +97,7 @@ def killed(lab: Lab, report: Report, keys: dict[Name, str]) -> tuple[Name, Name,
     """c's command is killed with SIGKILL while it waits for the others' answers."""
     shorten(lab, C)
     begun = armed_and_cut(lab, C, B)
+    lab.wait(partial(has_no_peer, lab, C, keys[B]), 20, "c to drop b's peer")
     lab.exec(C, ["pkill", "-KILL", "-f", "keel mesh remove"])
     lab.heal(C)
     report.expect(has_no_peer(lab, C, keys[B]), "c's command is dead, b's peer is gone as armed")
