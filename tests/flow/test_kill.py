@@ -20,7 +20,7 @@ from keel.mesh.records import Admission
 from keel.types import LOCALHOST, Secret
 from tests.conftest import KILLED
 from tests.fakes.etcd import UNIT
-from tests.flow import stories_window
+from tests.flow import stories_removal, stories_window
 from tests.flow.growing import three_voters, voters
 from tests.flow.kill import Revival, Story, kill_everywhere, tolerate
 from tests.flow.world import World
@@ -403,6 +403,7 @@ STORIES = {
     ),
     "form, the holder": Story(three_that_can_now, form, form_again, one_cluster, "a", 300),
     "form, a member": Story(three_that_can_now, form, form_again, one_cluster, "b", 260),
+    **stories_removal.STORIES,
     **stories_window.STORIES,
 }
 
