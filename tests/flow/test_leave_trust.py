@@ -45,6 +45,27 @@ def test_who_leaves_is_gone_from_every_members_interface_and_keeps_its_state(
     assert len(kept) == 1
 
 
+def test_who_is_alone_leaves_without_a_word(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    mesh_of(world, "a")
+    left = world.leave("a")
+    assert (left.told, left.not_told) == ((), ())
+    assert store.load(world.host("a")) is None
+
+
+def test_a_leave_that_was_cut_off_goes_on_and_signs_nothing_twice(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    mesh_of(world, "ab")
+    node = world.net.nodes["b"]
+    node.effects.crash_on = lambda text: text.startswith("post ")
+    assert node.dies(lambda: world.leave("b"))
+    node.new_life()
+    signed = world.loaded("b").view.removed
+    assert len(signed) == 1
+    assert world.leave("b").told == ("a",)
+    assert world.loaded("a").view.removed == signed
+
+
 def test_who_leaves_gives_tcp_back_to_the_kernel(tmp_path: Path) -> None:
     world = World(tmp_path)
     mesh_of(world, "ab")

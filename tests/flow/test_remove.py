@@ -184,6 +184,7 @@ def test_without_right_it_is_a_block_here_and_said_so(world: World) -> None:
 
 def test_a_block_twice_changes_nothing(world: World) -> None:
     removed(world, "b", "c")
+    assert not remove.plan(world.host("b"), "c", Mode.PLAIN)
     again = world.remove("b", "c")
     assert isinstance(again, Done)
     assert again.changed == ()
