@@ -27,6 +27,7 @@ from keel.mesh.etcdlook import Role
 from keel.mesh.etcdstate import read_state
 from keel.mesh.store import Node
 from keel.mesh.warnings import Severity, Warning, warn
+from keel.monitor import Sample
 from keel.outcome import Done, Incomplete
 from keel.ports import Host
 from keel.spec.model import AlertChannel, CommandChannel, MailChannel, Spec, WebhookChannel
@@ -43,7 +44,7 @@ def duty(host: Host, spec: Spec) -> Duty:
     if _looked_lately(host):
         return nothing(NAME, "looked within the minute")
     now = host.clock.now()
-    found = _look(host, spec)
+    found, samples = _look(host, spec)
     with store.locked(host, "the mesh"):
         before = load(host)
         state = alerts.seen(before, found, now)
@@ -57,6 +58,7 @@ def duty(host: Host, spec: Spec) -> Duty:
     if any(alerts.due(state, name_of(one), now) for one in spec.monitor.channels):
         host.units.start(up.ALERT_UNIT, block=False)
     _note_look(host)
+    host.metrics.write(samples)  # last: a textfile that can't be written keeps nobody untold
     if state.failing:
         _say_who_fails(state)
     if said:
@@ -120,8 +122,8 @@ def load(host: Host) -> Alerts:
     return read_state(Alerts, path, host.files.read(path)) or Alerts()
 
 
-def _look(host: Host, spec: Spec) -> tuple[Warning, ...]:
-    """Every warning that holds; the gauges are written by the way (T3)."""
+def _look(host: Host, spec: Spec) -> tuple[tuple[Warning, ...], tuple[Sample, ...]]:
+    """Every warning that holds, and the gauges of the same look (T3)."""
     now = host.clock.now()
     try:
         seen = status.look(host, spec)
@@ -133,8 +135,7 @@ def _look(host: Host, spec: Spec) -> tuple[Warning, ...]:
     except KeelError as error:
         found = _of_failures(host, error)
         every = tended.silence(now, found)
-    host.metrics.write(every)
-    return found
+    return found, every
 
 
 def _of_failures(host: Host, error: KeelError) -> tuple[Warning, ...]:

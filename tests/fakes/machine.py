@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
-from keel.errors import AlertFailed, ProcFailed
+from keel.errors import AlertFailed, DiskTrouble, ProcFailed
 from keel.monitor import Sample
 from keel.ports import Clock, Completed, UnitState
 from keel.system.locks import Flocks
@@ -308,9 +309,12 @@ class FakeMetrics:
     def __init__(self, effects: Effects) -> None:
         self.effects = effects
         self.samples: tuple[Sample, ...] = ()
+        self.broken = False
 
     def write(self, samples: Sequence[Sample]) -> None:
         self.effects.happen("metrics")
+        if self.broken:
+            raise DiskTrouble(Path("keel.prom"), errno.EROFS)
         self.samples = tuple(samples)
 
     def value(self, name: str, **labels: str) -> float | None:

@@ -215,3 +215,13 @@ def test_without_a_stamp_of_this_boot_it_is_the_boot_that_counts(
         host.paths.tended.write_bytes(stamp)
     world.net.clock.sleep(tended.SILENT_SECONDS)
     assert tended.silent_seconds(host) == int(host.clock.monotonic())
+
+
+def test_a_textfile_that_cannot_be_written_keeps_nobody_untold(world: World) -> None:
+    node = world.net.nodes["a"]
+    node.metrics.broken = True
+    break_record(world)
+    assert tend(world).result is Result.FAILED
+    assert events(world) == ["raised"]
+    codes = [one.code for one in etcdstore.load_failures(world.host("a")).entries]
+    assert "disk-trouble" in codes

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from keel.mesh import etcdcrl, etcdrecover, etcdstore, roster, store, up
-from keel.mesh.etcdgrants import Event
+from keel.mesh.etcdcert import der, serial_of
+from keel.mesh.etcdcrl import Crl
+from keel.mesh.etcdgrants import Event, granted_to
 from keel.mesh.growth import GrowthBook
 from keel.mesh.identity import address_of
 from keel.mesh.invite import Phase
@@ -119,6 +121,21 @@ def one_lost_its_data(scratch: Path) -> World:
     node.files.remove(node.paths.etcd_data / "member")
     world.net.clock.sleep(20)
     world.timers(*"abc")
+    return world
+
+
+def a_year_passed(scratch: Path) -> World:
+    """Every intermediate is due, and every leaf and the CRL long overdue."""
+    world = three_voters(scratch)
+    world.net.clock.leap(270 * 86400.0)
+    return world
+
+
+def a_crl_is_due(scratch: Path) -> World:
+    world = three_voters(scratch)
+    world.net.clock.leap(19 * 86400.0)
+    world.timers()
+    world.net.clock.leap(1.5 * 86400.0)
     return world
 
 
@@ -270,6 +287,17 @@ def leave_again(world: World) -> None:
     world.timers("a", "c")
 
 
+def renew(world: World) -> None:
+    for _ in range(2):
+        world.timers(*"bca", seconds=5.0)
+
+
+def renew_again(world: World) -> None:
+    """What was granted and not seen in use yet is looked at again by the next passes."""
+    for _ in range(4):
+        world.timers(*"abc", seconds=5.0)
+
+
 def _address_begun(world: World, name: str) -> IPv6Address | None:
     """The address that follows from the keys that the node holds already."""
     host, mesh = world.host(name), world.tokens[name].mesh
@@ -361,6 +389,47 @@ def nothing_is_left_of_the_claim(world: World) -> None:
     assert etcdstore.load_queue(host).entries == ()
 
 
+def every_chain_is_new(world: World) -> None:
+    """One new intermediate each, in use and with leaves of its own; the old ones, and nothing else,
+    are revoked everywhere; etcd was not restarted, and nothing failed."""
+    ledger = etcdstore.load_ledger(world.host("a"))
+    old, new = set(), set()
+    for name in "abc":
+        host, node = world.host(name), world.loaded(name)
+        grants = granted_to(ledger, node.address, node.key)
+        old |= {one.serial for one in grants[:-1]}
+        new |= {grants[-1].serial}
+        held, leaves = etcdstore.load_intermediate(host), etcdstore.load_leaves(host)
+        assert held is not None
+        assert leaves is not None
+        assert (held[0], serial_of(held[1].certificate)) == (2, grants[-1].serial)
+        assert leaves.member.chain == (held[1].certificate,)
+        assert set(host.etcd_at(node.address).served()) == {der(leaves.member.leaf)}
+        assert etcdstore.load_failures(host).entries == ()
+    for name in "abc":
+        found = crl_of(world, name)
+        assert {one.serial for one in found.revoked} == old
+    assert len(new) == 3
+    one_cluster(world)
+
+
+def one_crl_everywhere(world: World) -> None:
+    now = world.host("a").clock.now()
+    found = {name: crl_of(world, name) for name in "abc"}
+    assert len({one.der for one in found.values()}) == 1
+    assert found["a"].next_update - now > timedelta(days=29)
+    for name in "abc":
+        laid = world.host(name).overlay.laid("crl.der")
+        assert laid is not None
+        assert laid.reveal() == found["a"].der
+        assert etcdstore.load_failures(world.host(name)).entries == ()
+
+
+def crl_of(world: World, name: str) -> Crl:
+    host = world.host(name)
+    return etcdcrl.read_crl(etcdstore.load_crl(host) or b"", etcdstore.load_roots(host))
+
+
 def b_is_gone(world: World) -> None:
     assert store.load(world.host("b")) is None
     assert world.net.nodes["b"].wireguard.devices == {}
@@ -401,6 +470,10 @@ STORIES = {
     "replacement, the holder": Story(
         one_lost_its_data, replace, replace_again, whole_under_a_new_id, "a", 100
     ),
+    "renewal, a member": Story(a_year_passed, renew, renew_again, every_chain_is_new, "b", 200),
+    "renewal, the holder": Story(a_year_passed, renew, renew_again, every_chain_is_new, "a", 300),
+    "CRL, the holder": Story(a_crl_is_due, renew, renew_again, one_crl_everywhere, "a", 170),
+    "CRL, a member": Story(a_crl_is_due, renew, renew_again, one_crl_everywhere, "b", 150),
     "form, the holder": Story(three_that_can_now, form, form_again, one_cluster, "a", 300),
     "form, a member": Story(three_that_can_now, form, form_again, one_cluster, "b", 260),
     **stories_removal.STORIES,
