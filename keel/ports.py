@@ -259,6 +259,27 @@ class Machine(Protocol):
         """Back to the kernel's defaults."""
 
 
+class Gauge(Protocol):
+    """What this machine's paths and disk can do; leaves nothing behind, bounded in time."""
+
+    def connect_times(
+        self,
+        addresses: Sequence[IPv6Address],
+        port: int,
+        *,
+        tries: int,
+        timeout_seconds: float,
+    ) -> Mapping[IPv6Address, tuple[float | None, ...]]:
+        """What each connection took in seconds, or None; fewer tries when the time is over."""
+
+    def sync_seconds(self, directory: Path) -> float | None:
+        """The median of a small durable write there; None where it cannot be measured."""
+
+    def free_bytes(self, directory: Path) -> int: ...
+
+    def etcd_version(self) -> str | None: ...
+
+
 class Console(Protocol):
     """What a person sees while something slow goes on; stderr only."""
 
@@ -431,6 +452,7 @@ class Host:
     firewall: Firewall
     units: Units
     machine: Machine
+    gauge: Gauge
     console: Console
     channel: ChannelOut
     etcd_at: EtcdAt

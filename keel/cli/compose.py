@@ -21,6 +21,7 @@ from keel.system.console import StderrConsole
 from keel.system.etcd import EtcdUnit
 from keel.system.firewall import Nftables
 from keel.system.fs import DurableFiles
+from keel.system.gauge import LinuxGauge
 from keel.system.locks import Flocks
 from keel.system.machine import LinuxMachine
 from keel.system.metrics import Textfile
@@ -56,6 +57,7 @@ def compose(*, verbose: bool, stderr: TextIO, paths: Paths | None = None) -> Hos
         firewall=Nftables(proc),
         units=units,
         machine=LinuxMachine(proc),
+        gauge=LinuxGauge(proc, clock),
         console=StderrConsole(clock, stream=stderr),
         channel=LazyChannel(clock),
         etcd_at=Gateways(paths, files, clock),

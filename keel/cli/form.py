@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from keel.cli import render
 from keel.cli.parser import flag
 from keel.cli.verb import Report, Verb
 from keel.errors import Exit, UsageError
-from keel.outcome import Done
+from keel.outcome import Done, Plan
 from keel.ports import Host
+
+if TYPE_CHECKING:
+    from keel.mesh.etcdform import Preview
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +24,6 @@ class ReplaceLearner:
 
     def run(self, host: Host) -> Report:
         from keel.mesh import etcdgrow, store
-        from keel.outcome import Plan
 
         node = store.require(host)
         found = etcdgrow.replace_learner(host, node, self.name, dry_run=self.dry_run)
@@ -39,7 +42,7 @@ class Form:
         from keel.spec import apply
 
         if self.dry_run:
-            return render.plan_report(etcdform.plan(host, apply.load(host), without=self.without))
+            return _preview(etcdform.preview(host, apply.load(host), without=self.without))
         outcome = etcdform.form(
             host, lambda: apply.load(host), apply.enable_etcd, without=self.without
         )
@@ -67,6 +70,38 @@ class Form:
             notes=tuple(notes),
             exit=Exit.DONE if done else Exit.INCOMPLETE,
         )
+
+
+def _preview(found: Preview) -> Report:
+    """The Plan or the refusal, then go or no-go for every number."""
+    bad = [one for one in found.checks if one.verdict == "no-go"]
+    rows = [(one.what, one.where, one.value, one.verdict.value) for one in found.checks]
+    parts = [] if found.plan is None else [render.plan_text(found.plan), ""]
+    parts.append(render.table(("CHECK", "WHERE", "VALUE", "VERDICT"), rows))
+    parts += [f"{one.what} {one.where}: {one.remedy}" for one in bad]
+    plan = render.plan_document(found.plan or Plan())
+    return Report(
+        text="\n".join(parts),
+        document={
+            "schema": "keel.form/1",
+            "steps": plan["steps"],
+            "waiting": plan["waiting"],
+            "checks": [
+                {
+                    "what": one.what,
+                    "where": one.where,
+                    "value": one.value,
+                    "verdict": one.verdict.value,
+                    "remedy": one.remedy or None,
+                }
+                for one in found.checks
+            ],
+            "go": not bad and found.refusal is None,
+            "refused": None if found.refusal is None else render.error_document(found.refusal),
+        },
+        notes=() if found.refusal is None else (render.error_text(found.refusal),),
+        exit=Exit.DONE if found.refusal is None else found.refusal.exit,
+    )
 
 
 def _arguments(parser: ArgumentParser) -> None:

@@ -13,6 +13,7 @@ from keel.mesh import (
     etcdformdoors,
     etcdgrow,
     etcdissue,
+    etcdmeasure,
     etcdmember,
     etcdplace,
     etcdrecover,
@@ -61,6 +62,7 @@ def kinds() -> Mapping[str, Kind]:
         etcdrestored.TELL: Kind(body=Tell, act=etcdrestored.tell),
         etcdrevoke.REVOKE: Kind(body=Revoke, act=etcdrevoke.obey),
         **etcdformdoors.kinds(),
+        **etcdmeasure.kinds(),
         etcdplace.PLACE: Kind(body=AskPlace, act=_place),
         etcdrecover.REPLACE: Kind(body=AskReplace, act=_replace),
     }

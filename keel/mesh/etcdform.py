@@ -15,7 +15,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from keel.errors import Internal, KeelError, LockHeld, PeerError, Refused
@@ -24,6 +24,7 @@ from keel.mesh import (
     etcdformdoors,
     etcdformview,
     etcdissue,
+    etcdmeasure,
     etcdreserve,
     etcdstate,
     etcdstore,
@@ -41,6 +42,7 @@ from keel.mesh.etcdmember import EnableSpec
 from keel.mesh.etcdmsg import Grant
 from keel.mesh.etcdstate import Queued, Wanted
 from keel.mesh.etcdtend import LoadSpec
+from keel.mesh.fitness import Check
 from keel.mesh.forming import Action
 from keel.mesh.formmsg import (
     AskEnrolment,
@@ -55,7 +57,7 @@ from keel.mesh.store import Node
 from keel.outcome import Done, Incomplete, Plan, Step
 from keel.ports import Host
 from keel.spec.model import Spec
-from keel.types import SigningKey
+from keel.types import Capability, SigningKey
 
 MAX_ROUNDS = 8
 """Four kinds of steps, each once, and as many again for what changed meanwhile."""
@@ -68,12 +70,31 @@ TO_MOVE = ("intermediate", "leaf", "trust.pem", "crl.der", "holder", "grants.jso
 """What hangs on a root, itself last (O3)."""
 
 
-def plan(host: Host, spec: Spec, *, without: Sequence[str] = ()) -> Plan:
-    """What form would do now; changes nothing. Refused by forming.decide's rules."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What a dry run shows: the Plan or the refusal, and what was measured either way."""
+
+    plan: Plan | None
+    refusal: Refused | None
+    checks: tuple[Check, ...]
+
+
+def preview(host: Host, spec: Spec, *, without: Sequence[str] = ()) -> Preview:
+    """The dry run: what form would do now, or why not; and every capable member that answers is
+    measured. Changes nothing."""
     node = store.require(host)
     talk.refuse_wrong_clock(host)
-    view, _ = etcdformview.observe(host, spec, node, without=_left_out(node, without))
-    return forming.decide(view)
+    view, named = etcdformview.observe(host, spec, node, without=_left_out(node, without))
+    wanted = [
+        named[one.name]
+        for one in view.peers
+        if one.answer is not None and one.answer.capability is Capability.ETCD
+    ]
+    found = etcdmeasure.examine(host, spec, node, wanted)
+    try:
+        return Preview(plan=forming.decide(view), refusal=None, checks=found)
+    except Refused as refusal:
+        return Preview(plan=None, refusal=refusal, checks=found)
 
 
 def form(

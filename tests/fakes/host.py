@@ -22,6 +22,7 @@ from tests.fakes.machine import (
     CountedLocks,
     FakeAlerts,
     FakeFirewall,
+    FakeGauge,
     FakeMachine,
     FakeMetrics,
     FakeProc,
@@ -75,6 +76,7 @@ class FakeNode:
         self.units = FakeUnits(self.effects)
         self.units.after = clock.after
         self.machine = FakeMachine(self.effects, name, (Endpoint(host=inside, port=1),))
+        self.gauge = FakeGauge()
         self.console = RecordingConsole()
         self.etcd_at: EtcdAt = _no_etcd
         for verb in ("mask", "unmask"):
@@ -99,6 +101,7 @@ class FakeNode:
             firewall=self.firewall,
             units=self.units,
             machine=self.machine,
+            gauge=self.gauge,
             console=self.console,
             channel=self._channel,
             etcd_at=self.etcd_at,

@@ -247,6 +247,38 @@ class FakeMachine:
 
 
 @dataclass
+class FakeGauge:
+    """keel.ports.Gauge with numbers that a test may change; measuring is no effect. `links`: what
+    each connection to an address took; whoever is not in it answers at once."""
+
+    links: dict[IPv6Address, tuple[float | None, ...]] = field(default_factory=dict)
+    sync: float | None = 0.002
+    free: int = 10 << 30
+    etcd: str | None = "3.5.16"
+
+    def connect_times(
+        self,
+        addresses: Sequence[IPv6Address],
+        port: int,
+        *,
+        tries: int,
+        timeout_seconds: float,
+    ) -> dict[IPv6Address, tuple[float | None, ...]]:
+        return {one: self.links.get(one, (0.0,) * tries) for one in addresses}
+
+    def sync_seconds(self, directory: Path) -> float | None:
+        assert directory.is_dir()
+        return self.sync
+
+    def free_bytes(self, directory: Path) -> int:
+        assert directory.is_dir()
+        return self.free
+
+    def etcd_version(self) -> str | None:
+        return self.etcd
+
+
+@dataclass
 class RecordingConsole:
     """keel.ports.Console; saying something is not an effect that a crash can fall before."""
 

@@ -203,7 +203,11 @@ class World:
         )
 
     def plan_form(self, name: str, *without: str) -> Plan:
-        return etcdform.plan(self.host(name), self.spec(name), without=without)
+        found = etcdform.preview(self.host(name), self.spec(name), without=without)
+        if found.refusal is not None:
+            raise found.refusal
+        assert found.plan is not None
+        return found.plan
 
     def make_capable(self, name: str) -> None:
         """The operator installs keel-overlay-etcd and sets the mode."""
