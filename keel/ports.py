@@ -15,6 +15,7 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from pathlib import Path
 from typing import Protocol
 
+from keel.gauge import Gauge
 from keel.monitor import AlertsOut, MetricsOut
 from keel.paths import Paths
 from keel.types import Endpoint, Secret, WgKey
@@ -257,27 +258,6 @@ class Machine(Protocol):
 
     def unbound_tcp(self) -> None:
         """Back to the kernel's defaults."""
-
-
-class Gauge(Protocol):
-    """What this machine's paths and disk can do; leaves nothing behind, bounded in time."""
-
-    def connect_times(
-        self,
-        addresses: Sequence[IPv6Address],
-        port: int,
-        *,
-        tries: int,
-        timeout_seconds: float,
-    ) -> Mapping[IPv6Address, tuple[float | None, ...]]:
-        """What each connection took in seconds, or None; fewer tries when the time is over."""
-
-    def sync_seconds(self, directory: Path) -> float | None:
-        """The median of a small durable write there; None where it cannot be measured."""
-
-    def free_bytes(self, directory: Path) -> int: ...
-
-    def etcd_version(self) -> str | None: ...
 
 
 class Console(Protocol):
