@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 from argparse import ArgumentParser
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from keel.cli import render
 from keel.cli.parser import flag
 from keel.cli.verb import Group, Report, Verb, no_arguments
-from keel.errors import Exit
+from keel.errors import DiskTrouble, Exit, NotRoot
 from keel.ports import Host
+
+if TYPE_CHECKING:
+    from keel.spec.diff import Difference
+
+
+FIXED = {
+    "network.wireguard.interface": "a member keeps its interface: set it back to {now}, or leave"
+    " and join again",
+    "node.name": "a member keeps its name {now} until it leaves and joins again",
+    "overlays.etcd": "a member of the cluster stays one: set it back to {now}; `keel mesh leave`"
+    " takes it out",
+}
+"""What is said of a difference that apply leaves alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +49,14 @@ class Check:
         from keel.spec import apply
 
         path = self.file or host.paths.spec
-        apply.wanted(host, path, needed=True)
+        try:
+            spec = apply.wanted(host, path, needed=True)
+        except DiskTrouble as error:
+            if error.error_number == errno.EACCES and not host.machine.is_root():
+                raise NotRoot from error
+            raise
+        if host.machine.is_root():  # what this node is, nobody else may read
+            apply.refuse_interface(host, spec)
         return Report(text=f"{path} is valid", document={"schema": "keel.check/1", "valid": True})
 
 
@@ -51,6 +74,7 @@ class Apply:
         if done.value.waiting is not None:
             return waiting(done.value.waiting)
         notes = [f"keel: waits for {w.waiting_for}: {w.why}" for w in done.value.left.waiting]
+        notes += _fixed(apply.fixed(host, apply.wanted(host)))
         if done.value.restart_due:
             notes += [
                 "keel: etcd still runs with the settings it was started with",
@@ -74,14 +98,18 @@ class Diff:
     def run(self, host: Host) -> Report:
         from keel.spec import apply
 
-        found = apply.differences(host)
+        makable, fixed = apply.differences(host), apply.fixed(host, apply.wanted(host))
+        found = (*makable, *fixed)
         rows = [{"name": one.name, "now": one.now, "wanted": one.wanted} for one in found]
         return Report(
             text=render.table(("NAME", "NOW", "WANTED"), [tuple(row.values()) for row in rows])
             if rows
             else "",
             document={"schema": "keel.diff/1", "differences": rows},
-            notes=tuple(f"keel: hint: {hint}" for hint in _hints({one.name for one in found})),
+            notes=(
+                *(f"keel: hint: {hint}" for hint in _hints({one.name for one in makable})),
+                *_fixed(fixed),
+            ),
             exit=Exit.DIFFERS if rows else Exit.DONE,
         )
 
@@ -96,6 +124,10 @@ def _hints(names: set[str]) -> tuple[str, ...]:
     if CERTIFICATES in names:
         found.append("`keel mesh etcd tend` renews what is due, or says what is in the way")
     return tuple(found)
+
+
+def _fixed(found: Iterable[Difference]) -> list[str]:
+    return [f"keel: {one.name}: {FIXED[one.name].format(now=one.now)}" for one in found]
 
 
 def _check_arguments(parser: ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from keel.errors import Refused
-from keel.mesh import etcdstore
+from keel.mesh import etcdstore, store
 from keel.mesh.etcdids import CLIENT_PORT
 from keel.ports import Host
 from keel.types import LOCALHOST
@@ -13,7 +13,8 @@ from keel.types import LOCALHOST
 
 def environment(host: Host) -> Mapping[str, str]:
     """etcdctl's variables. The client certificate and its key stand in one file, named twice.
-    Refused while this node has no certificate."""
+    Refused while this node is in no mesh, or has no certificate."""
+    store.require(host)
     leaves = etcdstore.load_leaves(host)
     if leaves is None:
         raise Refused(

@@ -253,6 +253,7 @@ def observe(host: Host, spec: Spec, node: Node) -> MemberView:
             ours=_files_are_laid(host),
         ),
         running=own_etcd(host),
+        names={member.address: member.display for member in node.view.members},
     )
 
 

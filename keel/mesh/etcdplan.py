@@ -7,7 +7,8 @@ again. The same Plan is shown by a dry run and executed by apply and by the tend
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from ipaddress import IPv6Address
@@ -85,6 +86,8 @@ class MemberView:
     drop_in_current: bool
     unit: Unit
     running: Running | None
+    names: Mapping[IPv6Address, str] = field(default_factory=dict)
+    """What the members are called, where that is known."""
 
 
 def decide(view: MemberView, now: datetime) -> Plan:
@@ -212,7 +215,8 @@ def _clock(what: str, now: datetime) -> Waiting:
 
 def _quorum(view: MemberView) -> Waiting:
     others = view.record.members if view.record is not None else ()
-    names = ", ".join(one.compressed for one in others if one != view.address)
+    shown = (view.names.get(one, one.compressed) for one in others if one != view.address)
+    names = ", ".join(sorted(shown))
     return Waiting(
         what=A_LEADER,
         waiting_for=names or "the other members",

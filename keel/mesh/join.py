@@ -270,7 +270,7 @@ def _redeem(
     raise PeerError(
         "the inviter",
         "no-answer",
-        "no answer from the inviter",
+        "no answer",
         remedy="one of three: its UDP port cannot be reached from here, this token is not its"
         " (a wrong secret or key is met with silence), or keel is not running there;"
         " look at `keel mesh invite --list` and `keel mesh status` there, then run this again",

@@ -45,6 +45,10 @@ def in_force(host: Host, spec: Spec) -> Spec:
     those applied last."""
     held = window.in_force(store.load_window(host), load(host) or settings_of(spec))
     wireguard = replace(
-        spec.network.wireguard, port=held.port, mtu=held.mtu, endpoints=held.endpoints
+        spec.network.wireguard,
+        port=held.port,
+        mtu=held.mtu,
+        endpoints=held.endpoints,
+        interface=held.interface or spec.network.wireguard.interface,
     )
     return replace(spec, network=replace(spec.network, wireguard=wireguard))

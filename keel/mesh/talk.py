@@ -44,7 +44,10 @@ def ask(
 ) -> Answered[T]:
     """One signed exchange with one member; PeerError by the reason."""
     request = _sealed(host, node, member, kind, body)
-    raw = host.channel.post(member.address, path, request, timeout_seconds=timeout_seconds)
+    try:
+        raw = host.channel.post(member.address, path, request, timeout_seconds=timeout_seconds)
+    except PeerError as error:
+        raise _named(error, member) from error
     return envelope.open_reply(raw, answer, request=request, member=member.display)
 
 
@@ -153,6 +156,8 @@ def refuse_wrong_clock(host: Host) -> None:
 def _opened(
     raw: bytes | Exception, answer: type[T], request: bytes, member: Member
 ) -> Answered[T] | KeelError:
+    if isinstance(raw, PeerError):
+        return _named(raw, member)
     if isinstance(raw, KeelError):
         return raw
     if isinstance(raw, Exception):
@@ -161,6 +166,11 @@ def _opened(
         return envelope.open_reply(raw, answer, request=request, member=member.display)
     except KeelError as error:
         return error
+
+
+def _named(error: PeerError, member: Member) -> PeerError:
+    """The channel knows addresses alone; people know names."""
+    return PeerError(member.display, error.reason, error.text, said_at=error.said_at)
 
 
 def _sealed(host: Host, node: Node, member: Member, kind: str, body: object) -> bytes:

@@ -69,6 +69,8 @@ class Settings:
     port: int
     mtu: int
     endpoints: tuple[Endpoint, ...] = ()
+    interface: str | None = None
+    """The one that is raised; it never changes on a member."""
     extra: Mapping[str, object] = field(default_factory=dict)
 
 

@@ -7,10 +7,10 @@ keel.mesh.etcdplan do. It never restarts a running etcd; it says when that is du
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from keel.errors import SpecError
+from keel.errors import Refused, SpecError
 from keel.mesh import (
     etcdlook,
     etcdmember,
@@ -24,17 +24,19 @@ from keel.mesh import (
     talk,
     up,
 )
+from keel.mesh.etcdstate import Stage
 from keel.mesh.store import Node
 from keel.mesh.window import Window
 from keel.outcome import Done, Incomplete, Plan, Step
 from keel.ports import Host
 from keel.spec import diff, parse
-from keel.spec.diff import Action, Difference, NodeView
+from keel.spec.diff import Action, Difference, Fixed, NodeView
 from keel.spec.model import Overlay, Spec
 
 NEW_SPEC = b"# This node's spec; keel.spec(5) describes it. Check it with `keel spec check`.\n"
 SPEC_MODE = 0o640
 """It may name a webhook with a secret in its URL."""
+INTERFACE = "network.wireguard.interface"
 _RAISED = (Action.RESET, Action.WRITE_CHANNEL, Action.RAISE)
 """What raising the interface does in one."""
 TEND_WAIT_SECONDS = 60.0
@@ -88,6 +90,8 @@ def differences(host: Host) -> tuple[Difference, ...]:
     spec, node = wanted(host), store.load(host)
     if node is None:
         return ()
+    held = replace(spec.network.wireguard, interface=load(host).network.wireguard.interface)
+    spec = replace(spec, network=replace(spec.network, wireguard=held))
     return (
         *diff.differences(spec, _observe(host, spec, node)),
         *diff.etcd_differences(_etcd_plan(host, spec, node)),
@@ -105,9 +109,38 @@ def _certificates(host: Host) -> tuple[Difference, ...]:
     return diff.certificate_differences(failures, ends, host.clock.now())
 
 
+def fixed(host: Host, spec: Spec) -> tuple[Difference, ...]:
+    """Where the spec wants what this member cannot become any more."""
+    node = store.load(host)
+    me = node.view.by_key(node.key) if node else None
+    if me is None:
+        return ()
+    settled = netsettings.load(host)
+    member = Fixed(
+        name=me.name,
+        interface=settled.interface if settled else None,
+        in_cluster=etcdstore.load_cluster(host).stage is not Stage.IDLE,
+    )
+    return diff.fixed_differences(spec, member)
+
+
+def refuse_interface(host: Host, spec: Spec) -> None:
+    """Refused `interface-fixed` when a member's spec names another interface than the one it has:
+    half of it would change."""
+    for item in fixed(host, spec):
+        if item.name == INTERFACE:
+            raise Refused(
+                "interface-fixed",
+                f"{INTERFACE}: this node is a member over {item.now}, and a member keeps its"
+                " interface",
+                f"set it back to {item.now}; for another one `keel mesh leave`, then join again",
+            )
+
+
 def plan(host: Host) -> Plan:
-    """What apply would do now."""
+    """What apply would do now; Refused as apply."""
     spec, node = wanted(host), store.load(host)
+    refuse_interface(host, spec)
     if node is None:
         return Plan()
     etcd = _etcd_plan(host, spec, node)
@@ -117,8 +150,10 @@ def plan(host: Host) -> Plan:
 
 def apply(host: Host) -> Done[Applied]:
     """This node as its spec wants it; `changed` names what this run changed. Refused (window-open,
-    window-unconfirmed); what a window guards goes first, and the rest only once it is confirmed."""
+    window-unconfirmed, interface-fixed); what a window guards goes first, and the rest only once it
+    is confirmed."""
     spec = wanted(host)
+    refuse_interface(host, spec)
     reset = _apply_reset(host, spec)
     if isinstance(reset, Incomplete):
         return Done(value=Applied(left=Plan(), restart_due=False, waiting=reset))

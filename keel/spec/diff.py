@@ -20,7 +20,7 @@ from keel.mesh import window
 from keel.mesh.window import Settings
 from keel.outcome import Plan, Step
 from keel.ports import UnitState, WgDevice
-from keel.spec.model import Spec, TcpBound
+from keel.spec.model import Overlay, Spec, TcpBound
 from keel.types import Capability, Endpoint
 
 CHANNEL_PORT = 4780
@@ -63,6 +63,16 @@ class NodeView:
     channel_drop_in: bytes | None
     settled: Settings | None = None
     """What is in force; None before the interface was first raised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed:
+    """What a member took when it became one. `interface`: None before it was raised; `in_cluster`:
+    its etcd is of the cluster, or begins to be."""
+
+    name: str
+    interface: str | None
+    in_cluster: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +120,27 @@ def resets(spec: Spec, settled: Settings | None) -> tuple[str, ...]:
 def settings_of(spec: Spec) -> Settings:
     """What a spec wants of the settings that a window guards."""
     wanted = spec.network.wireguard
-    return Settings(port=wanted.port, mtu=wanted.mtu, endpoints=wanted.endpoints)
+    return Settings(
+        port=wanted.port,
+        mtu=wanted.mtu,
+        endpoints=wanted.endpoints,
+        interface=wanted.interface,
+    )
+
+
+def fixed_differences(spec: Spec, member: Fixed) -> tuple[Difference, ...]:
+    """Where the spec wants what a member cannot become any more; apply leaves these alone."""
+    wireguard = spec.network.wireguard
+    pairs = (
+        ("network.wireguard.interface", member.interface, wireguard.interface),
+        ("node.name", member.name, spec.node.name or member.name),
+        ("overlays.etcd", Overlay.ENABLED.value, spec.overlays.etcd.value),
+    )
+    return tuple(
+        Difference(name=name, now=now, wanted=want)
+        for name, now, want in pairs
+        if now is not None and now != want and (name != "overlays.etcd" or member.in_cluster)
+    )
 
 
 def etcd_differences(plan: Plan) -> tuple[Difference, ...]:
@@ -170,7 +200,7 @@ def observed(spec: Spec, view: NodeView) -> Facts:
         return facts
     return {
         **facts,
-        "wireguard.interface": spec.network.wireguard.interface,
+        "wireguard.interface": device.name,
         "wireguard.port": str(device.port),
         "wireguard.mtu": str(device.mtu),
         "wireguard.address": " ".join(item.compressed for item in device.addresses) or NOTHING,
@@ -208,4 +238,4 @@ def _unit_text(state: UnitState) -> str:
 
 def _step(action: Action, item: Difference) -> Step:
     subject = item.name.removeprefix("unit.")
-    return Step(action=action.value, subject=subject, why=f"{item.now}, wanted {item.wanted}")
+    return Step(action=action.value, subject=subject, why=f"{item.now} -> {item.wanted}")

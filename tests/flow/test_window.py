@@ -153,7 +153,7 @@ def test_settings_that_most_members_can_judge_are_confirmed_by_them(world: World
     over_ssh(world, "a", IPv4Address("198.51.100.7"))
     edit(world, "a", "port: 51820", "port: 51999")
     done = apply.apply(world.host("a"))
-    assert done.changed == ("change-network wireguard.port: 51820, wanted 51999",)
+    assert done.changed == ("change-network wireguard.port: 51820 -> 51999",)
     assert not netwindow.is_open(world.host("a"))
     assert seen(world, "a")[0] == 51999
     assert apply.differences(world.host("a")) == ()

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import errno
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from keel.errors import SpecError
-from keel.mesh import create
+from keel.cli.spec import Check
+from keel.errors import DiskTrouble, KeelError, Refused, SpecError
+from keel.mesh import create, store, up
 from keel.spec import apply
-from keel.spec.diff import UNITS, Action
-from keel.spec.model import Overlay
+from keel.spec.diff import UNITS, Action, Fixed, fixed_differences
+from keel.spec.model import Overlay, Spec
 from tests.fakes import FakeNet, FakeNode, crash_points
 
 
@@ -114,3 +117,52 @@ def test_a_file_that_was_named_has_to_be_there(tmp_path: Path) -> None:
     node = FakeNet(tmp_path).node("a")
     with pytest.raises(SpecError, match="no such file"):
         apply.wanted(node.host, tmp_path / "nowhere.yaml", needed=True)
+
+
+def test_a_member_keeps_its_interface_and_nothing_changes(tmp_path: Path) -> None:
+    node = FakeNet(tmp_path).node("a")
+    create.create(node.host, apply.load(node.host))
+    write_spec(node, "network: {wireguard: {interface: keel7, mtu: 1300}}\n")
+    node.new_life()
+    for command in (apply.apply, apply.plan):
+        with pytest.raises(Refused) as caught:
+            command(node.host)
+        assert caught.value.rule == "interface-fixed"
+    assert not [text for text in node.effects.done if not text.startswith("lock")]
+    up.bring_up(node.host, apply.load(node.host), store.require(node.host), ())
+    assert list(node.wireguard.devices) == ["keel0"]
+    assert [one.name for one in apply.differences(node.host)] == ["wireguard.mtu"]
+
+
+def test_what_a_member_cannot_become_any_more_is_a_difference(tmp_path: Path) -> None:
+    node = FakeNet(tmp_path).node("a")
+    write_spec(node, "node: {name: a}\n")
+    create.create(node.host, apply.load(node.host))
+    assert apply.fixed(node.host, apply.wanted(node.host)) == ()
+    write_spec(node, "node: {name: z}\nnetwork: {wireguard: {interface: keel7}}\n")
+    found = apply.fixed(node.host, apply.wanted(node.host))
+    assert [(one.name, one.now, one.wanted) for one in found] == [
+        ("network.wireguard.interface", "keel0", "keel7"),
+        ("node.name", "a", "z"),
+    ]
+
+
+@pytest.mark.parametrize(("in_cluster", "names"), [(True, ["overlays.etcd"]), (False, [])])
+def test_a_member_of_the_cluster_stays_one(in_cluster: bool, names: list[str]) -> None:
+    member = Fixed(name="a", interface=None, in_cluster=in_cluster)
+    assert [one.name for one in fixed_differences(Spec(), member)] == names
+
+
+@pytest.mark.parametrize(("root", "code"), [(False, "not-root"), (True, "disk-trouble")])
+def test_a_spec_that_only_root_may_read_is_said_so(tmp_path: Path, root: bool, code: str) -> None:
+    node = FakeNet(tmp_path).node("a")
+    node.machine.root = root
+
+    class Closed:
+        def read(self, path: Path, **_: object) -> bytes:
+            raise DiskTrouble(path, errno.EACCES)
+
+    host = replace(node.host, files=Closed())  # type: ignore[arg-type]
+    with pytest.raises(KeelError) as caught:
+        Check(file=None).run(host)
+    assert caught.value.code == code
