@@ -28,6 +28,7 @@ from keel.mesh.etcdcrl import Crl, Reason, unite
 from keel.mesh.etcdgrants import Event, GrantLine, live_grant, revoked_serials
 from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdmsg import KIND_REVOCATION, Revocation, Revoke, RevokeAnswer
+from keel.mesh.etcdplan import CLOCK, CLOCK_DIFFERS
 from keel.mesh.etcdstate import Queued, Wanted, dequeue, enqueue, tried
 from keel.mesh.members import Member
 from keel.mesh.receive import ETCD_PATH, Asked
@@ -170,6 +171,9 @@ def duty(host: Host, node: Node) -> Duty:
     """On the holder: revoke whoever was removed mesh-wide (V4), and finish what a kill left. On
     others: ask the holder for what is queued here (V5)."""
     if etcdstore.load_authority(host) is not None:
+        if talk.clock_is_off(host):
+            what = "the revocation of who was removed"
+            return waits(DUTY, Waiting(what=what, waiting_for=CLOCK, why=CLOCK_DIFFERS))
         return _revoke_the_removed(host)
     entries = [e for e in etcdstore.load_queue(host).entries if e.what is Wanted.REVOKE]
     if not entries:

@@ -191,6 +191,9 @@ def test_a_start_over_its_own_data_asks_how_long_it_lived(node: FakeNode) -> Non
     assert run(node, questions).marker is None
     assert questions.asked == ["lived"]
     assert rule_of(node, Answers(lived=4)) == "start-restored"
+    removed = Answers(lived=4, gone=True)
+    assert rule_of(node, removed) == "start-removed"
+    assert removed.asked == []
 
 
 @pytest.mark.parametrize("wiped", ["data", "data and marker"])

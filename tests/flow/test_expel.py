@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from keel.cli import status
 from keel.cli.remove import document, notes
 from keel.errors import Exit, Refused
 from keel.mesh import etcdchange, etcdcrl, etcdremove, etcdstore, store
@@ -245,6 +246,11 @@ def test_without_a_quorum_it_stays_listed_until_any_tend_with_the_evidence_can(
     assert seen == ("c",)
     duty = etcdremove.duty(world.host("a"), world.loaded("a"))
     assert duty.result is Result.WAITING
+    warned = status.look(world.host("a"))["warnings"]
+    assert isinstance(warned, list)
+    assert [one["text"] for one in warned if one["code"] == "etcd-still-listed"] == [
+        "etcd still counts c, which was removed from the mesh"
+    ]
     world.boot("b")
     world.settle()
     world.net.clock.sleep(10)

@@ -350,6 +350,16 @@ def test_whoever_brings_the_removal_is_obeyed_whatever_its_right(world: World) -
     assert chain(world, "d")
 
 
+def test_with_a_wrong_clock_nobody_is_revoked(world: World) -> None:
+    remove(world, "b", "d")
+    world.sync("b")
+    world.net.nodes["a"].clock.wrong_by = timedelta(seconds=600)
+    world.sync("a")
+    found = duty(world, "a")
+    assert (found.result, found.waiting[0].waiting_for) == (Result.WAITING, "the clock")
+    assert not chain(world, "d")
+
+
 # --- the holder away
 
 
