@@ -47,13 +47,23 @@ def test_without_a_grant_the_holder_is_named(pair: World) -> None:
     assert waiting.since is not None
 
 
-def test_who_comes_fourth_is_in_the_queue(pair: World) -> None:
+def test_who_comes_fourth_is_a_learner_and_keeps_nobody_waiting(pair: World) -> None:
     for name in "cd":
         pair.join(name, pair.invite("a"))
         pair.settle()
+    assert waits(pair, "d") == (Phase.LEARNER, ())
+
+
+def test_who_comes_while_a_voter_is_down_waits_for_a_place(pair: World) -> None:
+    pair.join("c", pair.invite("a"))
+    pair.settle()
+    pair.rest("a", "b", "c")
+    pair.net.nodes["c"].power_off()
+    pair.join("d", pair.invite("a"))
+    pair.settle()
     phase, (waiting,) = waits(pair, "d")
     assert phase is Phase.READY
-    assert "in the queue" in waiting.why
+    assert waiting.what == "a place in the cluster"
 
 
 def test_lost_data_is_shown_and_fails_no_look(pair: World) -> None:
