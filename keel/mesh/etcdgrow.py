@@ -129,31 +129,26 @@ def replace_member(host: Host, node: Node, asker: Member, *, dry_run: bool) -> R
     talk.refuse_wrong_clock(host)
     if host.files.exists(host.paths.window):
         raise Refused("replace-window", _window().why, "confirm it or wait, then run this again")
-    sight = look(host, node, replacing=asker.key)
-    if isinstance(sight, Waiting):
-        raise _no_quorum(sight.waiting_for)
+    sight = _look_for(host, node, asker)
     _check_replacement(sight, asker)
     steps = growth.replacement_plan(asker.display).steps
     lived = asker.lived
     if dry_run:
         return ReplaceAnswer(steps=steps, lived=lived)
-    for _ in range(MAX_STEPS):
+    while True:
         mine = etcdchange.by_address(sight.listed, asker.address)
         if mine is not None and mine.learner and not mine.client_urls:
             raw = etcdspread.record_for(host, node, sight.listed, asker.address)
             up.kick_tend(host)  # which promotes it
             return ReplaceAnswer(steps=steps, lived=lived, record=raw)
         decided = growth.plan_growth(sight.view, host.clock.now())
-        stuck = _execute(host, decided, sight)
+        mine_too = isinstance(decided, AddLearner | TakeOut | Waiting)
+        stuck = _execute(host, decided, sight) if mine_too else _OTHERS_FIRST
         if isinstance(stuck, Waiting):
             return ReplaceAnswer(
                 steps=steps, lived=lived, waiting_for=stuck.waiting_for, why=stuck.why
             )
-        again = look(host, node, replacing=asker.key)
-        if isinstance(again, Waiting):
-            raise _no_quorum(again.waiting_for)
-        sight = again
-    return ReplaceAnswer(steps=steps, lived=lived, waiting_for="the holder", why="others go first")
+        sight = _look_for(host, node, asker)
 
 
 def replace_learner(host: Host, node: Node, name: str, *, dry_run: bool = False) -> str | Plan:
@@ -197,7 +192,7 @@ def _go_on(host: Host, node: Node) -> Duty:
     """Steps until one waits or nothing is left."""
     near: EtcdMemberId | None = None
     did: list[str] = []
-    for _ in range(MAX_STEPS):
+    while True:
         sight = look(host, node, near=near)
         if isinstance(sight, Waiting):
             return waits(NAME, sight)
@@ -208,11 +203,11 @@ def _go_on(host: Host, node: Node) -> Duty:
         decided = growth.plan_growth(sight.view, host.clock.now())
         near = decided.member.id if isinstance(decided, LookAgain) else None
         came_to = _execute(host, decided, sight)
-        if isinstance(came_to, Waiting) or isinstance(decided, Grown):
-            return _end(host, sight, decided, came_to, did)
         if isinstance(came_to, str):
             did.append(came_to)
-    return done(NAME, "; ".join(did), is_open=True)
+        over = isinstance(came_to, Waiting) or isinstance(decided, Grown)
+        if over or len(did) >= MAX_STEPS:
+            return _end(host, sight, decided, came_to, did)
 
 
 def _end(
@@ -220,8 +215,7 @@ def _end(
 ) -> Duty:
     """The duty's word, and each waiting node's reason on disk for whoever asks for its place."""
     waiting = _line_waits(host, sight, came_to) if isinstance(came_to, Waiting) else ()
-    acts = not isinstance(decided, Waiting | Grown)
-    is_open = acts or _moves(sight, host.clock.now())
+    is_open = not isinstance(decided, Waiting | Grown) or _moves(sight, host.clock.now())
     if did:
         made = done(NAME, "; ".join(did), is_open=is_open)
         return replace(made, waiting=waiting)
@@ -305,6 +299,13 @@ def _names(sight: Sight) -> dict[IPv6Address, str]:
     return {one.address: one.name for one in sight.view.members}
 
 
+def _look_for(host: Host, node: Node, asker: Member) -> Sight:
+    sight = look(host, node, replacing=asker.key)
+    if isinstance(sight, Waiting):
+        raise _no_quorum(sight.waiting_for)
+    return sight
+
+
 def _line_waits(host: Host, sight: Sight, stuck: Waiting) -> tuple[Waiting, ...]:
     """What is waited for, the line behind it included; each one's reason is kept for whoever asks
     for its place."""
@@ -383,6 +384,13 @@ def _no_quorum(missing: str) -> Refused:
         f"without this member the others are no quorum; missing: {missing}",
         "bring those back first, then run this again",
     )
+
+
+_OTHERS_FIRST = Waiting(
+    what="a new place in the cluster",
+    waiting_for="the holder",
+    why="another node is brought in first",
+)
 
 
 def _window() -> Waiting:

@@ -74,7 +74,7 @@ def duty(host: Host, node: Node) -> Duty:
     try:
         came_to = _go_on(host, node)
     except PeerError as error:
-        return waits(NAME, Waiting(what=WHAT, waiting_for=error.member, why=error.text))
+        return waits(NAME, Waiting(what=WHAT, waiting_for=_holder_name(host, node), why=error.text))
     if isinstance(came_to, Waiting):
         return waits(NAME, came_to, is_open=True)
     return done(NAME, came_to.value, is_open=True)
@@ -150,6 +150,12 @@ def _ask_elsewhere(host: Host, node: Node, holder: Member, *, dry_run: bool) -> 
         if error.reason.startswith("replace-"):
             raise Refused(error.reason, error.text, error.remedy()) from error
         raise
+
+
+def _holder_name(host: Host, node: Node) -> str:
+    key = holder_of(host, node)
+    member = node.view.by_key(key) if key else None
+    return member.display if member else "the holder"
 
 
 def _outlive(host: Host, node: Node, known: int) -> None:

@@ -156,6 +156,31 @@ def test_the_quorum_goes_between_the_change_and_the_look(world: World) -> None:
     assert isinstance(found, NoQuorum)
 
 
+def test_an_answer_that_the_list_does_not_bear_out_is_not_believed(world: World) -> None:
+    at = world.net.nodes["a"].etcd_at
+
+    class Lying:
+        def __getattr__(self, name: str) -> object:
+            return getattr(at(LOCALHOST), name)
+
+        def remove(self, member_id: int, *, timeout_seconds: float = 20.0) -> None:
+            """Says yes and does nothing."""
+
+    world.net.nodes["a"].etcd_at = (  # type: ignore[assignment]
+        lambda where: Lying() if where == LOCALHOST else at(where)
+    )
+    found = etcdchange.remove(host(world), id_of(world, "c"))
+    assert found == Unknown(why="the list does not show it")
+
+
+def test_a_learner_is_not_asked_for_the_list(world: World) -> None:
+    world.join("d", world.invite("a"))
+    world.settle()
+    world.net.clock.sleep(2)
+    found = etcdchange.read_list(world.host("d"))
+    assert found == NoQuorum(why="it is a learner")
+
+
 def test_another_etcd_is_asked_when_the_own_one_does_not_serve(world: World) -> None:
     world.net.nodes["a"].units.stop(UNIT)
     world.net.clock.sleep(20)

@@ -3,6 +3,7 @@ that never starts, a dead one (E9, E11, E12). Judged by the etcds, not by keel's
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,11 +12,12 @@ import pytest
 from keel.cli.form import ReplaceLearner
 from keel.errors import Refused
 from keel.mesh import etcdgrow, etcdrecover, etcdstore, growth, store
+from keel.mesh.birth import Party
 from keel.mesh.duty import Result
 from keel.mesh.etcdlook import Phase
 from keel.mesh.etcdstate import Stage
 from keel.mesh.token import EtcdHint
-from keel.types import LOCALHOST
+from keel.types import LOCALHOST, FormationId
 from tests.fakes.etcd import UNIT
 from tests.flow.growing import (
     BORN,
@@ -55,6 +57,7 @@ def test_the_fourth_is_a_learner_before_it_is_answered_and_then_a_voter(world: W
 
 
 def test_two_that_join_at_once_come_in_one_after_the_other(world: World) -> None:
+    world.etcd.catch_up_seconds = 60.0
     tokens = [world.invite("a"), world.invite("a")]
     world.join("d", tokens[0])
     answered = world.join("e", tokens[1])
@@ -63,6 +66,7 @@ def test_two_that_join_at_once_come_in_one_after_the_other(world: World) -> None
     assert answered.etcd.note.startswith("place 1 of 1 in the line for the cluster: d as a learner")
     world.timers(*"abcde", seconds=1.0)
     assert waits(world, "e").startswith("a place in the cluster waits for a: place 1 of 1")
+    world.etcd.catch_up_seconds = 6.0
     grow(world, *"abcde")
     world.timers()
     assert waits_for_nothing(world, *"abcde")
@@ -298,3 +302,76 @@ def test_without_a_leader_no_learner_is_taken_out(world: World) -> None:
     for name in "bc":
         off(world, name)
     assert refused(world, "d") == "replace-no-quorum"
+
+
+# --- records, and what is nobody's
+
+
+def test_a_learner_that_somebody_else_added_and_that_never_starts_goes(world: World) -> None:
+    world.host("a").etcd_at(LOCALHOST).add_learner("https://[fd00::99]:2380")
+    world.timers(*BORN)
+    (waiting,) = membership(world).waiting
+    assert waiting.why == "its etcd has not started yet"
+    world.net.clock.sleep(3700)
+    world.timers(*BORN)
+    assert len(the_cluster(world).members) == 3
+
+
+def test_whoever_can_not_run_etcd_any_more_leaves_the_line(world: World) -> None:
+    off(world, "c")
+    world.join("d", world.invite("a"))
+    world.timers(*"abd")
+    spec = world.net.nodes["d"].paths.spec
+    spec.write_text(spec.read_text().replace("cloud_advanced", "cloud"))
+    world.boot("c")
+    for _ in range(3):
+        world.timers(*"abcd", seconds=20.0)
+    assert (learners(world), voters(world)) == ([], BORN)
+    assert growth.in_line(etcdstore.load_queue(world.host("a"))) == ()
+
+
+def test_one_who_asks_again_is_given_the_record_again(world: World) -> None:
+    world.join("d", world.invite("a"))
+    joiner = Party(address=world.loaded("d").address, key=world.loaded("d").key)
+    first = etcdgrow.at_admission(world.host("a"), world.loaded("a"), joiner, "d")
+    assert first == etcdgrow.at_admission(world.host("a"), world.loaded("a"), joiner, "d")
+    world.net.clock.sleep(3700)
+    later = etcdgrow.at_admission(world.host("a"), world.loaded("a"), joiner, "d")
+    assert isinstance(later, bytes)
+    assert later != first
+
+
+def test_a_learner_that_was_off_for_hours_gets_a_record_that_lives(world: World) -> None:
+    world.etcd.guards["d"] = lambda: False
+    world.net.lose("request", source="a", target="d", count=99)
+    token = world.invite("b")
+    world.join("d", token)
+    for _ in range(3):
+        world.timers(*"abcd", seconds=10.0)
+    world.net.losses.clear()
+    world.net.clock.sleep(2 * 3600)
+    del world.etcd.guards["d"]
+    grow(world, *"abcd", rounds=40)
+
+
+def test_a_holder_that_lost_its_book_signs_nothing(world: World) -> None:
+    host = world.host("a")
+    book = etcdstore.load_book(host)
+    etcdstore.save_book(host, replace(book, formed=FormationId("ff" * 8)))
+    assert membership(world).result is Result.FAILED
+
+
+def test_a_holder_that_is_in_no_cluster_signs_once_for_the_others(world: World) -> None:
+    host = world.host("a")
+    mine = next(
+        one.id
+        for one in the_cluster(world).members.values()
+        if world.loaded("a").address.compressed in one.peer_url
+    )
+    world.host("b").etcd_at(LOCALHOST).remove(mine)
+    world.net.nodes["a"].units.stop(UNIT)
+    world.net.clock.sleep(20)
+    assert membership(world).text == "told c, b" or membership(world).result is Result.NOTHING
+    before = etcdstore.load_book(host).epoch
+    assert membership(world).result is Result.NOTHING
+    assert etcdstore.load_book(host).epoch == before

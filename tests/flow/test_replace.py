@@ -204,6 +204,38 @@ def test_a_voter_that_serves_again_needs_no_new_place(world: World) -> None:
     assert own_id(world, "b") == before
 
 
+def test_while_the_holder_is_off_the_tend_says_for_whom_the_wish_waits(world: World) -> None:
+    lose(world, "b")
+    world.net.lose("request", source="b", path="/v1/etcd", count=1, skip=1)
+    with pytest.raises(PeerError):
+        recover(world, "b")
+    off(world, "a")
+    (waiting,) = duty(world, "b", "replacement").waiting
+    assert waiting.what == "a new place in the cluster"
+    assert waiting.waiting_for == "a"
+
+
+def test_another_that_came_in_between_goes_first(world: World) -> None:
+    lose(world, "b")
+    at, url = world.net.nodes["a"].etcd_at, "https://[fd00::99]:2380"
+
+    class Racing:
+        """Once b is out, somebody else's learner is there."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(at(LOCALHOST), name)
+
+        def remove(self, member_id: int, *, timeout_seconds: float = 20.0) -> None:
+            at(LOCALHOST).remove(member_id)
+            at(LOCALHOST).add_learner(url)
+
+    world.net.nodes["a"].etcd_at = (  # type: ignore[assignment]
+        lambda where: Racing() if where == LOCALHOST else at(where)
+    )
+    found = recover(world, "b")
+    assert isinstance(found, Waiting)
+
+
 # --- refusals: each by its own reason, and nothing is changed
 
 
