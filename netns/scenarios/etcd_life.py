@@ -1,7 +1,9 @@
-"""A cluster that grows over the bad link while a client writes: the fourth joins, is a learner
-before its join is answered, and is promoted by keel's own gate. Nothing acknowledged is lost.
+"""A cluster that grows and shrinks over the bad link while a client writes: the fourth joins, is a
+learner before its join is answered, is promoted by keel's own gate, and is removed again: out of
+the mesh, of etcd's list, and with its certificates revoked. Nothing acknowledged is lost.
 """
 
+import json
 import time
 from functools import partial
 
@@ -12,13 +14,16 @@ from netns.topology import Name, names, parse_quality
 from netns.writer import Writer
 
 NAME = "etcd_life"
-ROWS = ("E11", "Q2")
+ROWS = ("E11", "E18", "E5", "Q2")
 LINK = "125ms,12.5ms,1%"
 MEMBERS = 4
 
 EVERYONE = names(4)
 A, B, C, D = EVERYONE
 GROW_SECONDS = 90
+REVOKE_SECONDS = 60
+"""The CRL is signed at once, and laid for etcd by the pass that follows."""
+STOLEN = "/root/stolen.pem"
 SHORT = parse_quality("5ms,0ms,0%")
 """Of the birth, which other scenarios show over the bad link."""
 
@@ -31,7 +36,9 @@ def run(lab: Lab, report: Report) -> None:
     for name in EVERYONE:
         lab.wait(partial(voter_by_keel, lab, name), 30, f"{name} to call itself a voter")
     report.expect(True, "keel says so as well, on each")
-    writer.judge(report, EVERYONE)
+    shrink(lab, report, D)
+    registry.judge_one_cluster(lab, report, (A, B, C), "shrunk")
+    writer.judge(report, (A, B, C))
 
 
 def three_voters(lab: Lab, report: Report) -> None:
@@ -58,6 +65,39 @@ def grow(lab: Lab, report: Report, name: Name) -> None:
     report.note(f"{name} votes {took:.1f} s after its join command ended")
     lab.wait(partial(gate_is_told, lab, name), 60, "the holder's journal to have the numbers")
     report.expect(True, f"the gate in the holder's journal: {gate(lab, name)}")
+
+
+def shrink(lab: Lab, report: Report, name: Name) -> None:
+    """Removed where it was admitted; then probes from its side, and with what it has on disk."""
+    steal(lab, name)
+    report.expect(stolen_is_good(lab, A), f"{name}'s certificate is good at a's etcd before")
+    target = mesh.status(lab, A)["self"]["address"]
+    said = lab.exec(A, ["keel", "mesh", "remove", name, "--json"], timeout=180)
+    done = json.loads(said.stdout)
+    report.expect(done["mesh_wide"] and not done["not_yet"], f"removed: {done['enforced']}")
+    listed = registry.cluster(lab, A).members
+    report.expect(len(listed) == 3, f"etcd lists {len(listed)} members when the command ends")
+    took = lab.wait(
+        lambda: not stolen_is_good(lab, A), REVOKE_SECONDS, "a's etcd to refuse what was revoked"
+    )
+    report.expect(True, f"its certificate is refused at a's etcd {took:.0f} s after the command")
+    probe = lab.exec(name, ["ping", "-6", "-c", "2", "-W", "3", target], check=False)
+    report.expect(probe.returncode != 0, f"{name} reaches a over the overlay no more")
+    report.expect(not registry.put(lab, name, "from-outside", "1"), f"{name} writes no more")
+
+
+def steal(lab: Lab, name: Name) -> None:
+    """What is on the disk of the one that goes, in somebody's hands on a."""
+    found = lab.exec(name, ["sh", "-c", "cat /var/lib/keel/etcd/leaf/*/client.pem"])
+    lab.put(A, STOLEN, found.stdout, mode=0o600)
+
+
+def stolen_is_good(lab: Lab, name: Name) -> bool:
+    words = (
+        f"etcdctl --endpoints=https://[::1]:2379 --cacert=/etc/etcd/keel/trust.pem --cert={STOLEN}"
+        f" --key={STOLEN} --dial-timeout=3s --command-timeout=20s get nothing"
+    )
+    return lab.exec(name, ["sh", "-c", words], check=False).returncode == 0
 
 
 def gate(lab: Lab, name: Name) -> str:
