@@ -54,6 +54,14 @@ class Deadline:
         return self.remaining(clock) <= 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Who may use a file: its mode bits, and its owner's name."""
+
+    mode: int
+    owner: str
+
+
 class Files(Protocol):
     """State on disk. A write is whole or not at all, and durable when the call returns:
     temporary file in the same directory with its final mode, fsync, rename, fsync the directory."""
@@ -80,6 +88,9 @@ class Files(Protocol):
         """Sorted names in a directory, without keel's own temporary files; () when absent."""
 
     def exists(self, path: Path) -> bool: ...
+
+    def access(self, path: Path) -> Access | None:
+        """Of the name itself, no link followed; None when there is no such name."""
 
     def remove(self, path: Path) -> None:
         """One file, or one directory tree; absent is fine. Durable."""
@@ -246,8 +257,7 @@ class Machine(Protocol):
         """The far ends of sshd's established connections."""
 
     def clock_synchronized(self) -> bool:
-        """Whether NTP keeps this host's clock, as the kernel knows; False when it cannot be
-        told."""
+        """Whether NTP keeps this host's clock; False when it cannot be told."""
 
     def bound_tcp(self) -> str:
         """Bound TCP's silence after a cut (design section 5); the setting that holds now."""
@@ -442,6 +452,5 @@ class Host:
 
     @property
     def overlay_etcd_installed(self) -> bool:
-        """Whether this appliance carries the etcd overlay now (E1): a service outlives its
-        installation and its removal."""
+        """Whether this appliance carries the etcd overlay now (E1)."""
         return self.overlay.installed()

@@ -15,6 +15,7 @@ from keel.mesh.etcdids import id_text
 from keel.mesh.etcdlist import Listed
 from keel.mesh.etcdlook import EtcdSeen, Phase, Role
 from keel.mesh.liveness import SUSPECT_SECONDS, Liveness
+from keel.mesh.rights import Exposed
 from keel.mesh.status import MemberSeen, MeshSeen
 from keel.mesh.warnings import Warning, warn
 from keel.mesh.window import Stage, Window
@@ -219,11 +220,16 @@ def mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
         member = seen.node.view.by_key(key)
         subject = member.display if member else key[:8]
         found.append(tended.warning(subject, since))
+    found += [_exposed(path) for path in seen.exposed]
     if seen.pending is not None:
         found.append(warn("join-unconfirmed", subject=seen.pending))
     if seen.open_window is not None:
         found.append(_window_warning(seen.open_window))
     return found
+
+
+def _exposed(one: Exposed) -> Warning:
+    return warn("file-exposed", subject=str(one.path), detail=one.why, remedy=one.remedy)
 
 
 def _silence(one: MemberSeen) -> str:

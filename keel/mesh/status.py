@@ -12,12 +12,13 @@ from datetime import datetime, timedelta
 
 from keel import codec
 from keel.errors import BadValue, KeelError
-from keel.mesh import join, liveness, selfrecord, spread, store, talk, tended
+from keel.mesh import join, liveness, rights, selfrecord, spread, store, talk, tended
 from keel.mesh.clocks import ahead_by
 from keel.mesh.envelope import Answered
 from keel.mesh.exchange import HelloAnswer
 from keel.mesh.liveness import Answer, Liveness, Samples
 from keel.mesh.members import Member
+from keel.mesh.rights import Exposed
 from keel.mesh.store import Node
 from keel.mesh.window import Window
 from keel.ports import Host, WgDevice, WgPeerState
@@ -49,6 +50,7 @@ class MeshSeen:
     open_window: Window | None
     pending: str | None
     etcd_roles: Mapping[SigningKey, str]
+    exposed: tuple[Exposed, ...]
     tend_silent: Mapping[SigningKey, datetime]
     """Since when nothing tends the registry of a node, this one's too; those that say so."""
 
@@ -78,6 +80,7 @@ def look(host: Host, spec: Spec) -> MeshSeen:
         tcp_bound=host.machine.tcp_bound_now(),
         open_window=store.load_window(host),
         pending=_pending(host, node),
+        exposed=rights.exposed(host),
         etcd_roles={
             member.key: answer.body.etcd
             for member, answer in answers.items()

@@ -88,6 +88,11 @@ KINDS: Mapping[str, Kind] = {
         text="the WireGuard interface {subject} does not exist",
         remedy="`keel mesh up`; then `journalctl -u keel-mesh.service`",
     ),
+    "file-exposed": Kind(
+        severity=Severity.CRITICAL,
+        text="{subject} is not secret: {detail}",
+        remedy="make it its owner's alone, `chmod 600`; who could read it may have",
+    ),
     "etcd-down": Kind(
         severity=Severity.CRITICAL,
         text="etcd on this node does not answer: {detail}",

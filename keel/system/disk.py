@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import pwd
+import stat
 from pathlib import Path
 from typing import Protocol
 
@@ -43,6 +44,9 @@ class DiskOps(Protocol):
 
     def set_access(self, path: Path, *, mode: int, owner: str | None) -> None:
         """Mode and owner of a directory; an owner of None is left as it is."""
+
+    def access(self, path: Path) -> tuple[int, str]:
+        """Mode bits and the owner's name; a symbolic link's own."""
 
     def sync_dir(self, path: Path) -> None: ...
 
@@ -100,6 +104,14 @@ class Disk:
             os.fchmod(descriptor, mode)
         finally:
             os.close(descriptor)
+
+    def access(self, path: Path) -> tuple[int, str]:
+        found = path.lstat()
+        try:
+            owner = pwd.getpwuid(found.st_uid).pw_name
+        except KeyError:
+            owner = str(found.st_uid)
+        return stat.S_IMODE(found.st_mode), owner
 
     def sync_dir(self, path: Path) -> None:
         _sync(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from keel.errors import DiskTrouble, Internal, StateCorrupt
+from keel.ports import Access
 from keel.system.disk import NO_FOLLOW, Disk, DiskOps
 
 _TEMPORARY = re.compile(r"\..+\.(\d+)-\d+\.keel-tmp")
@@ -110,6 +111,14 @@ class DurableFiles:
     def exists(self, path: Path) -> bool:
         with _trouble(path):
             return os.path.lexists(path)
+
+    def access(self, path: Path) -> Access | None:
+        with _trouble(path):
+            try:
+                mode, owner = self._disk.access(path)
+            except FileNotFoundError:
+                return None
+        return Access(mode=mode, owner=owner)
 
     def remove(self, path: Path) -> None:
         """A tree goes in one step: it is renamed to a temporary name first."""

@@ -97,6 +97,10 @@ class RecordingDisk:
         if owner is not None:
             self.owners[self._below(path)] = owner
 
+    def access(self, path: Path) -> tuple[int, str]:
+        mode, _ = self._disk.access(path)
+        return mode, self.owners.get(self._below(path), "root")
+
     def sync_dir(self, path: Path) -> None:
         self._happen("sync_dir", path)
 
