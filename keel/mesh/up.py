@@ -99,13 +99,11 @@ def set_peers(
 
 
 def _change(host: Host, interface: str, change: wgconf.Change) -> WgKey:
-    match change:
-        case wgconf.RemovePeer():
-            host.wireguard.remove_peer(interface, change.key)
-            return change.key
-        case wgconf.SetPeer():
-            host.wireguard.set_peer(interface, change.peer)
-            return change.peer.key
+    if isinstance(change, wgconf.RemovePeer):
+        host.wireguard.remove_peer(interface, change.key)
+        return change.key
+    host.wireguard.set_peer(interface, change.peer)
+    return change.peer.key
 
 
 def wanted_peers(
