@@ -42,7 +42,6 @@ from keel.mesh.birth import (
     Party,
     SameBirth,
 )
-from keel.mesh.etcdcheck import check_given_up
 from keel.mesh.etcdgrants import first_granted, live_grant
 from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdmsg import (
@@ -54,6 +53,7 @@ from keel.mesh.etcdmsg import (
     TakeRecord,
     TakeRecordAnswer,
 )
+from keel.mesh.etcdrequests import check_given_up
 from keel.mesh.etcdstate import Stage
 from keel.mesh.invite import Claim, claimed_members
 from keel.mesh.joinmsg import EtcdPart

@@ -1,12 +1,13 @@
-"""Which of etcd's messages a node believes: numbered checks, each Refused by a rule of its own.
+"""Which of the holder's words a member believes: its grants, statements and cluster records.
 
 Pure. A signature is verified before what it covers is parsed (keel.mesh.wire); a check that cannot
-be made counts as failed. The lists are in the docstrings, in order; one test per number.
+be made counts as failed. The lists are in the docstrings, in order; one test per number, each
+Refused by a rule of its own. What members ask of the holder is keel.mesh.etcdrequests'.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import IPv6Address
@@ -15,13 +16,12 @@ from typing import NamedTuple, TypeVar
 from cryptography import x509
 
 from keel import codec
-from keel.errors import BadSignature, BadValue, PkiRejected, Refused
+from keel.errors import BadValue, PkiRejected, Refused
 from keel.mesh import etcdchain, wire
-from keel.mesh.birth import BIRTH_SIZE, RECORD_LIFE, Formation
+from keel.mesh.birth import BIRTH_SIZE, RECORD_LIFE
 from keel.mesh.etcdcert import PublicKeyHash, fingerprint, generation_of, parse_certificate
 from keel.mesh.etcdcert import verify_root_signature as signed_by_root
 from keel.mesh.etcdcrl import Crl, read_crl
-from keel.mesh.etcdgrants import Ledger, granted_to, owner_of
 from keel.mesh.etcdids import birth_id, cluster_token
 from keel.mesh.etcdmsg import (
     KIND_CLUSTER,
@@ -30,13 +30,9 @@ from keel.mesh.etcdmsg import (
     KIND_REVOCATION,
     MAX_RECORD_BYTES,
     ClusterRecord,
-    Enrolment,
-    GivenUp,
     Grant,
     RecordState,
-    Revocation,
 )
-from keel.mesh.etcdpki import Request, check_request
 from keel.mesh.etcdstate import Cluster, Stage
 from keel.mesh.etcdtrust import encode_bundle
 from keel.mesh.records import HOLDER, HolderRecord
@@ -45,19 +41,19 @@ from keel.types import Fingerprint, MeshId, RecordHash, SigningKey
 T = TypeVar("T")
 
 
-class _Rules(NamedTuple):
+class Rules(NamedTuple):
     """The rules of the first two checks, which every kind shares."""
 
     malformed: str
     signature: str
 
 
-_RULES = {
-    KIND_ENROLMENT: _Rules("enrolment-malformed", "enrolment-signature"),
-    HOLDER: _Rules("holder-malformed", "holder-signature"),
-    KIND_CLUSTER: _Rules("record-malformed", "record-signature"),
-    KIND_REVOCATION: _Rules("revocation-malformed", "revocation-signature"),
-    KIND_GIVEN_UP: _Rules("given-up-malformed", "given-up-signature"),
+RULES = {
+    KIND_ENROLMENT: Rules("enrolment-malformed", "enrolment-signature"),
+    HOLDER: Rules("holder-malformed", "holder-signature"),
+    KIND_CLUSTER: Rules("record-malformed", "record-signature"),
+    KIND_REVOCATION: Rules("revocation-malformed", "revocation-signature"),
+    KIND_GIVEN_UP: Rules("given-up-malformed", "given-up-signature"),
 }
 
 MAX_SKEW = timedelta(seconds=300)
@@ -66,23 +62,6 @@ MAX_SKEW = timedelta(seconds=300)
 ASK_HOLDER = "nothing is changed; let the holder send it again: `keel mesh etcd tend` there"
 ASK_AGAIN = "nothing is changed; run `keel mesh etcd tend` on its sender, with the same keel"
 LOOK = "nothing is changed; look at `keel mesh etcd status` here and at the holder"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnrolmentContext:
-    """The holder's. `admitted`: every key with a chain of admissions to the genesis (the roster's,
-    the chain that came along, an open claim's) and its address, adopted pairs included."""
-
-    mesh: MeshId
-    admitted: Mapping[SigningKey, IPv6Address]
-    removed: frozenset[SigningKey]
-    ledger: Ledger
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedEnrolment:
-    enrolment: Enrolment
-    request: Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,57 +107,6 @@ class CheckedRecord:
     record_hash: RecordHash
     holder: HolderRecord
     again: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevocationContext:
-    """The holder's. `admitters`: who admitted each key and may remove it; `trust_roots`: the
-    holder's own, itself included; `removed`: keys that counting removals name."""
-
-    mesh: MeshId
-    admitters: Mapping[SigningKey, frozenset[SigningKey]]
-    trust_roots: frozenset[SigningKey]
-    ledger: Ledger
-    removed: frozenset[SigningKey] = frozenset()
-
-
-def check_enrolment(raw: bytes, context: EnrolmentContext) -> CheckedEnrolment:
-    """May the holder sign this? In order: 1 enrolment-malformed, 2 enrolment-signature (by the
-    member it names), 3 enrolment-other-mesh, 4 enrolment-removed, 5 enrolment-not-admitted,
-    6 enrolment-address, 7 enrolment-request (the request's own form and signature),
-    8 enrolment-key-reused."""
-    enrolment, signer = _by_member(Enrolment, KIND_ENROLMENT, raw)
-    if enrolment.ed25519 != signer:  # 2
-        raise Refused("enrolment-signature", "the enrolment names another signer", ASK_AGAIN)
-    if enrolment.mesh != context.mesh:  # 3
-        raise Refused("enrolment-other-mesh", "the enrolment is for another mesh", ASK_AGAIN)
-    if signer in context.removed:  # 4
-        raise Refused(
-            "enrolment-removed",
-            "the enrolment is a removed member's",
-            "invite the node again with `keel mesh invite`; it joins with new keys",
-        )
-    if signer not in context.admitted:  # 5
-        raise Refused(
-            "enrolment-not-admitted",
-            "no chain of admissions leads to the enrolment's signer",
-            "run `keel mesh sync` here and on the node that admitted it",
-        )
-    if context.admitted[signer] != enrolment.address:  # 6
-        raise Refused(
-            "enrolment-address", "the enrolment is for an address that is not its own", ASK_AGAIN
-        )
-    try:
-        request = check_request(enrolment.csr)
-    except PkiRejected as error:  # 7
-        raise Refused("enrolment-request", error.summary(), ASK_AGAIN) from error
-    if owner_of(context.ledger, request.key) not in (None, enrolment.address):  # 8
-        raise Refused(
-            "enrolment-key-reused",
-            "the request's key was granted to another address before",
-            "the node was copied from another: `keel mesh leave` there, then join it again",
-        )
-    return CheckedEnrolment(enrolment=enrolment, request=request)
 
 
 def check_grant(grant: Grant, context: GrantContext, now: datetime) -> CheckedGrant:
@@ -268,51 +196,15 @@ def check_record(raw: bytes, context: RecordContext, now: datetime) -> CheckedRe
     return found
 
 
-def check_revocation(raw: bytes, context: RevocationContext) -> Revocation:
-    """Must the holder obey? In order: 1 revocation-malformed, 2 revocation-signature,
-    3 revocation-other-mesh, 4 revocation-not-yours (a removal that counts is reason enough),
-    5 revocation-unknown (nothing was granted), 6 revocation-old (granted again since it was
-    signed)."""
-    revocation, signer = _by_member(Revocation, KIND_REVOCATION, raw)
-    if revocation.by != signer:  # 2
-        raise Refused("revocation-signature", "the revocation names another signer", ASK_AGAIN)
-    if revocation.mesh != context.mesh:  # 3
-        raise Refused("revocation-other-mesh", "the revocation is for another mesh", ASK_AGAIN)
-    subject = revocation.ed25519
-    admitters = context.admitters.get(subject, frozenset())
-    may_ask = {subject} | admitters | context.trust_roots
-    if signer not in may_ask and subject not in context.removed:  # 4
-        raise Refused(
-            "revocation-not-yours",
-            "only the node itself, its admitter or a trust root of the holder may ask for this",
-            "ask the operator of the node that admitted it, or of the holder",
-        )
-    granted = granted_to(context.ledger, revocation.address, subject)
-    if not granted:  # 5
-        raise Refused("revocation-unknown", "nothing was ever granted to that node", LOOK)
-    if revocation.time + MAX_SKEW < granted[-1].time:  # 6
-        raise Refused(
-            "revocation-old", "the node was granted anew after this was signed", ASK_AGAIN
-        )
-    return revocation
-
-
-def check_given_up(raw: bytes, *, mesh: MeshId, formation: Formation, key: SigningKey) -> GivenUp:
-    """Does it free the formation of this member? In order: 1 given-up-malformed,
-    2 given-up-signature (by that member), 3 given-up-other-mesh, 4 given-up-other-formation,
-    5 given-up-not-a-member."""
-    statement, signer = _by_member(GivenUp, KIND_GIVEN_UP, raw)
-    if statement.ed25519 != signer or signer != key:  # 2
-        raise Refused("given-up-signature", "the statement is not that member's", ASK_AGAIN)
-    if statement.mesh != mesh:  # 3
-        raise Refused("given-up-other-mesh", "the statement is for another mesh", ASK_AGAIN)
-    if statement.formation != formation.formation:  # 4
-        raise Refused(
-            "given-up-other-formation", "the statement is about another formation", ASK_AGAIN
-        )
-    if key not in {one.key for one in formation.members}:  # 5
-        raise Refused("given-up-not-a-member", "its signer is not of that formation", ASK_AGAIN)
-    return statement
+def envelope_of(kind: str, raw: bytes) -> wire.Envelope:
+    """Check 1 of every kind: an envelope of that kind, and not too large."""
+    try:
+        envelope = wire.decode(raw, max_bytes=MAX_RECORD_BYTES)
+    except BadValue as error:
+        raise Refused(RULES[kind].malformed, error.summary(), ASK_AGAIN) from error
+    if wire.kind_of(envelope) != kind:
+        raise Refused(RULES[kind].malformed, f"not a message of {kind}", ASK_AGAIN)
+    return envelope
 
 
 def _check_numbers(record: ClusterRecord, context: RecordContext) -> None:
@@ -410,25 +302,11 @@ def _grant_crl(grant: Grant, roots: Sequence[x509.Certificate]) -> Crl:
         raise Refused("grant-crl", error.summary(), ASK_HOLDER) from error
 
 
-def _by_member(cls: type[T], kind: str, raw: bytes) -> tuple[T, SigningKey]:
-    """1 malformed, 2 signature: verified first, parsed then."""
-    envelope = _envelope(kind, raw)
-    signers = wire.signers(envelope)
-    if len(signers) != 1:
-        raise Refused(_RULES[kind].malformed, f"one member signs a message of {kind}", ASK_AGAIN)
-    try:
-        return wire.open_as(cls, envelope, kind, signers[0]), signers[0]
-    except BadSignature as error:
-        raise Refused(_RULES[kind].signature, error.summary(), ASK_AGAIN) from error
-    except BadValue as error:
-        raise Refused(_RULES[kind].malformed, error.summary(), ASK_AGAIN) from error
-
-
 def _by_root(
     cls: type[T], kind: str, raw: bytes, roots: Sequence[x509.Certificate]
 ) -> tuple[T, wire.Envelope, x509.Certificate]:
     """1 malformed, 2 signature. The key id is a hint: every pinned root is tried."""
-    envelope = _envelope(kind, raw)
+    envelope = envelope_of(kind, raw)
     signatures = [value for _, value in wire.root_signatures(envelope)]
     signed = wire.message(envelope)
     root = next(
@@ -436,21 +314,11 @@ def _by_root(
     )
     if root is None:
         raise Refused(
-            _RULES[kind].signature,
+            RULES[kind].signature,
             f"no root that this node trusts signed the message of {kind}",
             "compare the root's fingerprint in `keel mesh etcd status` here and at the holder",
         )
     try:
         return codec.loads(cls, envelope.payload, max_bytes=MAX_RECORD_BYTES), envelope, root
     except BadValue as error:
-        raise Refused(_RULES[kind].malformed, error.summary(), ASK_AGAIN) from error
-
-
-def _envelope(kind: str, raw: bytes) -> wire.Envelope:
-    try:
-        envelope = wire.decode(raw, max_bytes=MAX_RECORD_BYTES)
-    except BadValue as error:
-        raise Refused(_RULES[kind].malformed, error.summary(), ASK_AGAIN) from error
-    if wire.kind_of(envelope) != kind:
-        raise Refused(_RULES[kind].malformed, f"not a message of {kind}", ASK_AGAIN)
-    return envelope
+        raise Refused(RULES[kind].malformed, error.summary(), ASK_AGAIN) from error

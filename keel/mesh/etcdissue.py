@@ -1,6 +1,6 @@
 """The holder's acts: makes the root, grants intermediates, signs statements and records (E2, E5).
 
-Owns the only uses of the root's key. Which requests are believed is keel.mesh.etcdcheck's.
+Owns the only uses of the root's key. Which requests are believed is keel.mesh.etcdrequests's.
 
 Rules:
 (H1) The root's key is made once a generation, on this node, and never leaves it.
@@ -19,9 +19,9 @@ from keel.errors import Refused
 from keel.mesh import etcdcert, etcdcrl, etcdpki, etcdprofile, etcdstore, records, talk, wire
 from keel.mesh.birth import Formation
 from keel.mesh.etcdcert import Authority, Generation
-from keel.mesh.etcdcheck import CheckedEnrolment, EnrolmentContext, check_enrolment
 from keel.mesh.etcdgrants import Event, GrantLine, live_grant
 from keel.mesh.etcdmsg import KIND_CLUSTER, Grant, RecordState, new_record, seal_by_root
+from keel.mesh.etcdrequests import CheckedEnrolment, EnrolmentContext, check_enrolment
 from keel.mesh.store import Node
 from keel.ports import Host
 from keel.types import EtcdMemberId, SigningKey, WgKey
@@ -83,7 +83,7 @@ def grant(
     admitted: Mapping[SigningKey, IPv6Address],
     wireguard: WgKey | None = None,
 ) -> Grant:
-    """The grant for an enrolment, new or as it was given before; Refused by etcdcheck's rules.
+    """The grant for an enrolment, new or as it was given before; Refused by etcdrequests's rules.
     Hold the lock."""
     authority = require_signer(host)
     ledger = etcdstore.load_ledger(host)

@@ -1,6 +1,6 @@
 """What members tell each other about etcd: signed records, and the bodies of /v1/etcd.
 
-Owns the forms and who signs them; etcdcheck says which of them a node believes.
+Owns the forms and who signs them; etcdcheck and etcdrequests say which of them a node believes.
 (S1) An enrolment, a revocation and a given-up statement are DSSE by a member's Ed25519 key.
 (S2) A cluster record is DSSE by the mesh's etcd root (ECDSA P-256 over the same bytes, key id
      `root:<fingerprint>`); the holder's statement, a roster record, by the root and the holder.

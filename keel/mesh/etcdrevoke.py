@@ -1,7 +1,7 @@
 """Revocation: the holder's ledger line and CRL, and how other members ask for it (E5).
 
 Owns the order of effects and the channel's kind `revoke`. Which requests are obeyed is
-keel.mesh.etcdcheck's; the CRL's form is keel.mesh.etcdcrl's; how it spreads is not decided here.
+keel.mesh.etcdrequests's; the CRL's form is keel.mesh.etcdcrl's; how it spreads is not decided here.
 
 Rules:
 (V1) The ledger's line is durable before the CRL that follows from it; run again after a kill in
@@ -23,12 +23,12 @@ from keel.errors import PeerError, PkiRejected
 from keel.mesh import etcdcrl, etcdissue, etcdstore, standing, store, talk, up, wire
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdcert import Serial
-from keel.mesh.etcdcheck import RevocationContext, check_revocation
 from keel.mesh.etcdcrl import Crl, Reason, unite
 from keel.mesh.etcdgrants import Event, GrantLine, live_grant, revoked_serials
 from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdmsg import KIND_REVOCATION, Revocation, Revoke, RevokeAnswer
 from keel.mesh.etcdplan import CLOCK, CLOCK_DIFFERS
+from keel.mesh.etcdrequests import RevocationContext, check_revocation
 from keel.mesh.etcdstate import Queued, Wanted, dequeue, enqueue, tried
 from keel.mesh.members import Member
 from keel.mesh.receive import ETCD_PATH, Asked

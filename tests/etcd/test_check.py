@@ -18,16 +18,11 @@ from keel.mesh.etcdcert import (
     sign_with_root,
 )
 from keel.mesh.etcdcheck import (
-    EnrolmentContext,
     GrantContext,
     RecordContext,
-    RevocationContext,
-    check_enrolment,
-    check_given_up,
     check_grant,
     check_holder,
     check_record,
-    check_revocation,
 )
 from keel.mesh.etcdcrl import Reason, Revoked
 from keel.mesh.etcdmsg import (
@@ -44,6 +39,13 @@ from keel.mesh.etcdmsg import (
     seal_by_root,
 )
 from keel.mesh.etcdpki import new_request
+from keel.mesh.etcdrequests import (
+    EnrolmentContext,
+    RevocationContext,
+    check_enrolment,
+    check_given_up,
+    check_revocation,
+)
 from keel.mesh.etcdstate import Cluster, mark_formed, start
 from keel.mesh.keys import SigningPair
 from keel.mesh.records import HOLDER

@@ -24,7 +24,7 @@ REASONS = {
     "_plain": 0,
     "_proven": 0,
     "_bad": 0,
-    "_Rules": 0,
+    "Rules": 0,
 }
 
 
@@ -43,7 +43,7 @@ def reasons_in(source: str) -> set[str]:
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))
         if name not in REASONS:
             continue
-        arguments = node.args if name == "_Rules" else node.args[REASONS[name] :][:1]
+        arguments = node.args if name == "Rules" else node.args[REASONS[name] :][:1]
         arguments = [*arguments, *(k.value for k in node.keywords if k.arg in ("rule", "reason"))]
         found |= {
             argument.value
