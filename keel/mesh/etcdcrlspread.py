@@ -37,12 +37,12 @@ def duty(host: Host) -> Duty:
     found = _take_newest(host)
     if etcdstore.load_authority(host) is None:
         return found
-    refreshed = _refresh(host)
-    if isinstance(refreshed, Waiting):
-        return waits(NAME, refreshed)
+    waiting = _refresh(host)
+    if waiting is not None:
+        return waits(NAME, waiting)
     told = _tell(host)
     if told is None:
-        return done(NAME, "signed the next CRL") if refreshed else found
+        return found
     return done(NAME, f"CRL {told} goes to every member", is_open=True)
 
 
@@ -61,15 +61,16 @@ def _take_newest(host: Host) -> Duty:
     return done(NAME, f"took CRL {newest.number}")
 
 
-def _refresh(host: Host) -> Waiting | bool:
+def _refresh(host: Host) -> Waiting | None:
+    """Sign the next one when it is time for it (C4); what that waits for."""
     now = host.clock.now()
     if _held(host).next_update - now > REFRESH:
-        return False
+        return None
     if talk.clock_is_off(host):
         return Waiting(what="the next CRL", waiting_for=CLOCK, why=CLOCK_DIFFERS)
     with store.locked(host, "the mesh"):
         etcdrevoke.issue(host, store.require(host))
-    return True
+    return None
 
 
 def _tell(host: Host) -> int | None:
