@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 
-from keel.mesh import etcdcert, etcdpki, etcdstore, renewal
+from keel.errors import Refused
+from keel.mesh import (
+    etcdcert,
+    etcdcredentials,
+    etcdissue,
+    etcdpki,
+    etcdrenew,
+    etcdstore,
+    renewal,
+    store,
+)
 from keel.mesh.duty import Duty, Result
 from keel.mesh.etcdcrl import Crl, read_crl
+from keel.mesh.records import HOLDER
 from keel.spec import apply
 from keel.types import Secret
 from tests.flow.world import World
@@ -274,3 +286,39 @@ def test_diff_shows_a_renewal_that_failed(world: World) -> None:
     tend(world, "b")
     (drift,) = certificates(world, "b")
     assert "etcd still shows another certificate" in drift
+
+
+def test_without_a_holder_an_intermediate_waits(world: World) -> None:
+    days(world, 270)
+    host, node = world.host("b"), world.loaded("b")
+    host.paths.holder_statement.unlink()
+    entries = {h: e for h, e in node.roster.entries.items() if e.kind != HOLDER}
+    alone = replace(node, roster=replace(node.roster, entries=entries))
+    with pytest.raises(Refused) as caught:
+        etcdrenew.duty(host, alone)
+    assert "none is a member now" in caught.value.summary()
+
+
+def test_a_grant_that_its_member_did_not_take_yet_replaces_nothing(world: World) -> None:
+    there, here = world.host("b"), world.host("a")
+    etcdstore.begin_intermediate(there)
+    asked = etcdcredentials.enrolment(there, world.loaded("b"))
+    admitted = {one.key: one.address for one in world.loaded("a").view.members}
+    with store.locked(here, "the mesh"):
+        etcdissue.grant(here, world.loaded("a"), asked, admitted=admitted)
+    found = tend(world, "a")["superseded"]
+    assert [one.waiting_for for one in found.waiting] == ["b"]
+
+
+def test_of_members_without_a_cluster_their_signed_word_is_enough(tmp_path: Path) -> None:
+    made = World(tmp_path)
+    for name in "ab":
+        made.node(name)
+    made.create("a")
+    made.join("b", made.invite("a"))
+    made.settle()
+    made.timers("a", "b")
+    days(made, 270)
+    assert tend(made, "b")["renewal"].result is Result.DONE
+    assert tend(made, "a")["superseded"].result is Result.DONE
+    assert len(crl(made, "a").revoked) == 2
