@@ -14,11 +14,11 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from keel.errors import Internal, KeelError, LockHeld, PeerError, Refused
+from keel.errors import KeelError, LockHeld, PeerError, Refused
 from keel.mesh import (
     etcdcredentials,
     etcdformdoors,
@@ -173,21 +173,16 @@ class _Form:
         raise refusal
 
     def _execute(self, action: Action, steps: Sequence[Step]) -> None:
-        match action:
-            case Action.RESERVE:
-                self._reserve(steps)
-            case Action.MAKE_ROOT:
-                self._make_root()
-            case Action.GRANT_SELF:
-                self._kept = True
-                etcdcredentials.grant_oneself(self._host, store.require(self._host))
-                self._note("this node has its own certificate")
-            case Action.ENROL:
-                self._enrol([self._members[step.subject] for step in steps])
-            case Action.QUEUE_LEARNER:
-                self._queue([self._members[step.subject] for step in steps])
-            case Action.GIVE_BIRTH:
-                raise Internal("the birth is the tend's")
+        """The birth is no act of a form's own: the tend gives it."""
+        members = [self._members[one.subject] for one in steps if one.subject in self._members]
+        acts: Mapping[Action, Callable[[], None]] = {
+            Action.RESERVE: lambda: self._reserve(steps),
+            Action.MAKE_ROOT: self._make_root,
+            Action.GRANT_SELF: self._grant_self,
+            Action.ENROL: lambda: self._enrol(members),
+            Action.QUEUE_LEARNER: lambda: self._queue(members),
+        }
+        acts[action]()
 
     def _note(self, text: str) -> None:
         self._host.console.say(f"etcd: {text}")
@@ -224,10 +219,6 @@ class _Form:
 
     def _give_way(self, name: str, error: Refused | PeerError) -> NoReturn:
         rule = error.rule if isinstance(error, Refused) else error.reason
-        if rule == "reserve-root-known" and etcdstore.load_authority(self._host) is not None:
-            self._undo()
-            self._release()
-            raise forming.lost(error.summary()) from error
         self._release()
         if isinstance(error, PeerError) and error.reason in ("unreachable", "timeout"):
             raise Refused(
@@ -277,13 +268,17 @@ class _Form:
         self._kept = True
         with store.locked(host, "the mesh"):
             node = store.require(host)
-            if not etcdreserve.forms_here(host, node):
-                raise Internal("a root without a reservation")
+            etcdreserve.reserve(host, self._load_spec(), node, node.key)  # still this node's alone
             etcdissue.make_root(host, node)
             statement = etcdstore.load_holder(host) or b""
             store.merge_into(host, node, (statement,))
         host.units.start(up.SYNC_UNIT, block=False)
         self._note("etcd/root g1 created")
+
+    def _grant_self(self) -> None:
+        self._kept = True
+        etcdcredentials.grant_oneself(self._host, store.require(self._host))
+        self._note("this node has its own certificate")
 
     def _enrol(self, wanted: Sequence[Member]) -> None:
         """Each member's own request, granted and sent back; who failed is named, the rest kept."""

@@ -258,8 +258,6 @@ def _cluster_warnings(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
     if not etcd.known.leader and (etcd.status is not None or spare < 0):
         detail = f"{quorum} of {voters} voters are needed; silent: {', '.join(silent) or '<none>'}"
         return [*found, warn("etcd-no-quorum", detail=detail)]
-    if not etcd.known.members:
-        return found
     found += [warn("etcd-voter-silent", subject=name) for name in silent if etcd.status]
     if spare <= 0:
         detail = f"{quorum} of {voters} voters are needed and no more are healthy"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from keel.errors import Exit, PeerError, Refused
+from keel.errors import Exit, LockHeld, PeerError, Refused
 from keel.mesh import etcdreserve, etcdstore, store, talk, window
 from keel.mesh.etcdbirth import ETCD_PATH
 from keel.mesh.etcdformdoors import ENROLLED, ENROLMENT, RESERVE
@@ -26,6 +27,7 @@ from keel.mesh.formmsg import (
 from keel.mesh.window import Means, Removing
 from keel.outcome import Done, Incomplete
 from keel.types import Nonce
+from tests.fakes.machine import CountedLocks
 from tests.flow.world import World
 
 
@@ -513,14 +515,24 @@ def test_a_root_that_nobody_took_yields_to_the_one_that_won(tmp_path: Path) -> N
 # --- interruptions
 
 
-def test_an_enrolment_that_fails_is_named_and_no_record_leaves(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "answers",
+    [
+        pytest.param(4, id="asked again after the root"),
+        pytest.param(5, id="asked for its request"),
+        pytest.param(6, id="given its grant"),
+    ],
+)
+def test_an_enrolment_that_fails_is_named_and_no_record_leaves(
+    answers: int, tmp_path: Path
+) -> None:
     world = without_root(tmp_path)
     original = world.net.nodes["c"].handler
     answered = {"count": 0}
 
     def handler(path: str, source: object, body: bytes) -> object:
         answered["count"] += path == ETCD_PATH
-        if answered["count"] > 5 and path == ETCD_PATH:
+        if answered["count"] > answers and path == ETCD_PATH:
             raise PeerError("c", "timeout", "gone")
         return original(path, source, body)  # type: ignore[arg-type]
 
@@ -536,6 +548,82 @@ def test_an_enrolment_that_fails_is_named_and_no_record_leaves(tmp_path: Path) -
     world.settle()
     world.rest("a", "b", "c")
     one_cluster(world, "abc")
+
+
+def test_an_enrolment_that_does_not_last_ends_after_some_rounds(tmp_path: Path) -> None:
+    """c loses its certificate as soon as it has it."""
+    world = without_root(tmp_path)
+    original = world.net.nodes["c"].handler
+
+    def handler(path: str, source: object, body: bytes) -> object:
+        answer = original(path, source, body)  # type: ignore[arg-type]
+        (world.host("c").paths.intermediate(1) / "cert.pem").unlink(missing_ok=True)
+        return answer
+
+    world.net.nodes["c"].handler = handler  # type: ignore[assignment]
+    outcome = world.form("a")
+    assert isinstance(outcome, Incomplete)
+    assert "enrol c" in outcome.missing
+
+
+class Busy:
+    """The locks of a node on which another pass takes the tend's lock right after the form."""
+
+    def __init__(self, locks: CountedLocks) -> None:
+        self._locks = locks
+        self._asked = 0
+
+    def hold(
+        self, path: Path, *, what: str, wait_seconds: float = 0.0
+    ) -> AbstractContextManager[None]:
+        self._asked += path.name == "tend.lock"
+        if self._asked == 2:
+            raise LockHeld(1, "the tend")
+        return self._locks.hold(path, what=what, wait_seconds=wait_seconds)
+
+
+def test_a_pass_of_the_tend_that_runs_already_gives_the_birth(tmp_path: Path) -> None:
+    world = without_root(tmp_path)
+    node = world.net.nodes["a"]
+    locks = node.locks
+    node.locks = Busy(locks)  # type: ignore[assignment]
+    outcome = world.form("a")
+    assert isinstance(outcome, Done)
+    node.locks = locks
+    world.settle()
+    world.rest("a", "b", "c")
+    one_cluster(world, "abc")
+
+
+def test_on_a_formed_cluster_the_ready_get_in_line_while_a_voter_is_down(tmp_path: Path) -> None:
+    world = without_root(tmp_path, "abcd")
+    later = _last_of(world, "bcd")
+    born = "".join(name for name in "abcd" if name != later)
+    world.etcd.guards[later] = lambda: False
+    world.form("a")
+    world.settle()
+    for _ in range(6):
+        if world.formed(born):
+            break
+        for name in born:
+            world.tend(name)
+        world.net.clock.sleep(5)
+    host = world.host("a")
+    (cluster,) = world.etcd.births()
+    for number, member in list(cluster.members.items()):
+        if member.learner:
+            del cluster.members[number]
+    world.net.nodes[born[1]].units.stop("etcd.service")
+    host.files.remove(host.paths.etcd_queue)
+    outcome = world.form("a")
+    assert isinstance(outcome, Done)
+    assert f"{later} waits in line for the cluster" in outcome.changed
+    line = [q.subject for q in etcdstore.load_queue(host).entries if q.what is Wanted.LEARNER]
+    assert line == [world.loaded(later).key]
+    host.files.remove(host.paths.etcd_queue)
+    world.net.nodes["a"].units.stop("etcd.service")
+    planned = world.plan_form("a")  # etcd is silent: the record says who is in it
+    assert [step.subject for step in planned.steps] == [later]
 
 
 def test_after_ten_minutes_the_timers_go_on_with_a_form_that_was_cut_off(tmp_path: Path) -> None:

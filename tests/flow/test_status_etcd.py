@@ -18,6 +18,8 @@ from keel.cli.spec import Diff
 from keel.errors import KeelError
 from keel.mesh import etcdlist, etcdstate, etcdstore
 from keel.mesh.etcdlist import Known, Source
+from keel.types import LOCALHOST
+from tests.fakes.etcd import Member
 from tests.flow.steady import steady, steady_text
 from tests.flow.test_form import without_root
 from tests.flow.test_status import formed
@@ -285,6 +287,18 @@ def test_the_list_is_asked_of_a_voter_that_answers(tmp_path: Path) -> None:
     assert found.source is Source.ETCD
     assert len(found.members) == 3
     assert etcdlist.known(world.host("a"), None, voters[:1]).source is Source.RECORD
+    said = world.host("a").etcd_at(LOCALHOST).status()
+    world.net.nodes["a"].units.stop("etcd.service")
+    assert etcdlist.known(world.host("a"), said, ()).source is Source.RECORD
+
+
+def test_a_member_that_the_mesh_does_not_know_is_shown_by_its_address(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    formed(world)
+    (cluster,) = world.etcd.births()
+    cluster.members[7] = Member(7, "https://[fd00::7]:2380")
+    names = [one["name"] for one in cli.look(world.host("a"))["etcd"]["members"]]  # type: ignore[index]
+    assert names == ["a", "b", "c", "fd00::7"]
 
 
 def test_a_node_that_never_took_a_record_knows_no_list(tmp_path: Path) -> None:
