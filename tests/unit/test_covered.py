@@ -132,11 +132,12 @@ def _faults(tmp_path: Path, called: str, listed: str) -> list[str]:
             ["keel/mesh/x.py has 39.3 %, 80.0 are listed"],
             id="below its number",
         ),
+        pytest.param(WHOLE, "keel/mesh/x.py | 80", [], id="better than its number"),
         pytest.param(
             WHOLE,
-            "keel/mesh/x.py | 80",
-            ["keel/mesh/x.py is whole: take its number of 80.0 % out"],
-            id="a number that is no longer needed",
+            "keel/mesh/y.py | 80",
+            ["keel/mesh/y.py is listed and was not measured"],
+            id="a module that is not there",
         ),
     ],
 )
