@@ -160,17 +160,8 @@ def test_a_holder_that_died_before_its_note_of_the_confirmation_gives_birth_all_
 
 def test_the_holder_signs_no_record_that_nobody_lacks(tmp_path: Path) -> None:
     world = World(tmp_path)
-    for name in "abc":
-        world.node(name)
-    world.create("a")
-    for name in "bc":
-        world.join(name, world.invite("a"))
-        world.settle()
-    for _ in range(6):
-        for name in "abc":
-            world.tend(name)
-        world.settle()
-        world.net.clock.sleep(5)
+    world.mesh("abc")
+    world.tends("abc")
     before = etcdstore.load_book(world.host("a")).epoch
     world.net.clock.sleep(3 * 3600)
     for name in "abc":

@@ -13,36 +13,10 @@ from tests.flow.world import World
 
 
 def mesh_of(world: World, names: str, *, mode: str = "cloud") -> None:
-    for name in names:
-        world.node(name, mode=mode)
-    world.create(names[0])
-    for name in names[1:]:
-        world.join(name, world.invite(names[0]))
-        world.settle()
+    world.mesh(names, mode=mode)
     for name in names:
         world.sync(name)
         world.settle()
-
-
-def peers(world: World, name: str) -> int:
-    device = world.host(name).wireguard.show("keel0")
-    return len([p for p in device.peers if not p.has_preshared]) if device else 0
-
-
-def test_who_leaves_is_gone_from_every_members_interface_and_keeps_its_state(
-    tmp_path: Path,
-) -> None:
-    world = World(tmp_path)
-    mesh_of(world, "abc")
-    assert [peers(world, name) for name in "ab"] == [2, 2]
-    left = leave.leave(world.host("c"), world.spec("c")).value
-    world.settle()
-    assert (set(left.told), left.not_told) == ({"a", "b"}, ())
-    assert [peers(world, name) for name in "ab"] == [1, 1]
-    assert store.load(world.host("c")) is None
-    assert world.host("c").wireguard.show("keel0") is None
-    kept = list(world.host("c").paths.left.glob("*/mesh/signing.key"))
-    assert len(kept) == 1
 
 
 def test_who_is_alone_leaves_without_a_word(tmp_path: Path) -> None:
@@ -73,28 +47,6 @@ def test_who_leaves_gives_tcp_back_to_the_kernel(tmp_path: Path) -> None:
     machine.bound_tcp()
     leave.leave(world.host("b"), world.spec("b"))
     assert machine.tcp_bound_now() == "off"
-
-
-def test_who_was_not_reached_learns_it_from_the_others(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    mesh_of(world, "abc")
-    world.net.cut("b", "c")
-    left = leave.leave(world.host("c"), world.spec("c")).value
-    assert (left.told, left.not_told) == (("a",), ("b",))
-    world.settle()
-    world.sync("b")
-    world.settle()
-    assert peers(world, "b") == 1
-
-
-def test_a_node_that_joins_again_has_new_keys_and_a_new_address(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    mesh_of(world, "ab")
-    before = world.loaded("b").address
-    leave.leave(world.host("b"), world.spec("b"))
-    world.settle()
-    joined = world.join("b", world.invite("a"))
-    assert joined.node.address != before
 
 
 def voters(world: World) -> int:

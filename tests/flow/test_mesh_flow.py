@@ -19,12 +19,7 @@ def world(tmp_path: Path) -> World:
 
 
 def test_three_nodes_become_one_mesh(world: World) -> None:
-    for name in "abc":
-        world.node(name, mode="cloud")
-    world.create("a")
-    for name in "bc":
-        world.join(name, world.invite("a"))
-        world.settle()
+    world.mesh("abc", mode="cloud")
     for name in "abc":
         world.sync(name)
     views = [world.loaded(name) for name in "abc"]
@@ -38,12 +33,7 @@ def test_three_nodes_become_one_mesh(world: World) -> None:
 def test_a_peer_that_wireguard_does_not_take_keeps_nobody_elses_from_being_set(
     world: World,
 ) -> None:
-    for name in "abcd":
-        world.node(name, mode="cloud")
-    world.create("a")
-    for name in "bcd":
-        world.join(name, world.invite("a"))
-        world.settle()
+    world.mesh("abcd", mode="cloud")
     world.sync("b")
     address = {name: world.loaded(name).address for name in "acd"}
     device = world.net.nodes["b"].wireguard
@@ -63,17 +53,8 @@ def test_a_peer_that_wireguard_does_not_take_keeps_nobody_elses_from_being_set(
 
 
 def test_the_third_capable_node_gives_birth_to_one_cluster(world: World) -> None:
-    for name in "abc":
-        world.node(name)
-    world.create("a")
-    for name in "bc":
-        world.join(name, world.invite("a"))
-        world.settle()
-    for _ in range(6):
-        for name in "abc":
-            world.tend(name)
-        world.settle()
-        world.net.clock.sleep(5)
+    world.mesh("abc")
+    world.tends("abc")
     (cluster,) = world.etcd.births()
     assert len(cluster.voters()) == 3
 

@@ -312,12 +312,7 @@ def test_the_dry_run_shows_the_steps_and_does_nothing(world: World) -> None:
 
 def formed(tmp_path: Path) -> World:
     world = World(tmp_path)
-    for name in "abc":
-        world.node(name)
-    world.create("a")
-    for name in "bc":
-        world.join(name, world.invite("a"))
-        world.settle()
+    world.mesh("abc")
     world.rest("a", "b", "c")
     return world
 

@@ -22,17 +22,8 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def formed(world: World) -> None:
-    for name in "abc":
-        world.node(name)
-    world.create("a")
-    for name in "bc":
-        world.join(name, world.invite("a"))
-        world.settle()
-    for _ in range(6):
-        for name in "abc":
-            world.tend(name)
-        world.settle()
-        world.net.clock.sleep(5)
+    world.mesh("abc")
+    world.tends("abc")
     for name in "abc":
         world.sync(name)
         world.settle()
@@ -48,11 +39,7 @@ def alone(world: World) -> None:
 
 
 def without_etcd(world: World) -> None:
-    for name in "ab":
-        world.node(name, mode="cloud")
-    world.create("a")
-    world.join("b", world.invite("a"))
-    world.settle()
+    world.mesh("ab", mode="cloud")
 
 
 def suspect(world: World) -> None:

@@ -166,6 +166,23 @@ class World:
         etcd.after_join(host, lambda: self.spec(name), self.enable_spec, joined)
         return joined
 
+    def mesh(self, names: str, *, mode: str = "cloud_advanced") -> None:
+        """These nodes as one mesh; the first founds it and invites the others."""
+        for name in names:
+            self.node(name, mode=mode)
+        self.create(names[0])
+        for name in names[1:]:
+            self.join(name, self.invite(names[0]))
+            self.settle()
+
+    def tends(self, names: str, *, rounds: int = 6) -> None:
+        """So many passes of the tend on each, as the fast timer makes them."""
+        for _ in range(rounds):
+            for name in names:
+                self.tend(name)
+            self.settle()
+            self.net.clock.sleep(5)
+
     def sync(self, name: str) -> object:
         return sync.sync(self.host(name), self.spec(name))
 
