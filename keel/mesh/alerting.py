@@ -35,6 +35,8 @@ from keel.spec.model import AlertChannel, CommandChannel, MailChannel, Spec, Web
 NAME = "alerts"
 LOOK_SECONDS = 60.0
 """While the fast timer runs there is no new look with each of its passes."""
+QUIET_SECONDS = 540.0
+"""With nothing open and nothing failing every second pass looks: a look asks all members."""
 SEND_SECONDS = 30.0
 
 
@@ -42,7 +44,7 @@ def duty(host: Host, spec: Spec) -> Duty:
     """Look, note what is open, say it in the journal, wake the unit that tells; Refused
     `alert-not-told` while a channel takes nothing."""
     if _looked_lately(host):
-        return nothing(NAME, "looked within the minute")
+        return nothing(NAME, "looked a moment ago")
     now = host.clock.now()
     found, samples = _look(host, spec)
     with store.locked(host, "the mesh"):
@@ -225,7 +227,8 @@ def _save(host: Host, state: Alerts) -> None:
 def _looked_lately(host: Host) -> bool:
     raw = host.files.read(host.paths.looked)
     age = host.clock.monotonic() - float(raw) if raw and raw.isdigit() else -1.0
-    return 0 <= age < LOOK_SECONDS
+    quiet = not (load(host).open or etcdstore.load_failures(host).entries)
+    return 0 <= age < (QUIET_SECONDS if quiet else LOOK_SECONDS)
 
 
 def _note_look(host: Host) -> None:

@@ -134,10 +134,25 @@ def test_it_is_kept_across_a_restart(world: World) -> None:
     assert events(world) == ["raised"]
 
 
-def test_the_fast_timer_does_not_look_each_time(world: World) -> None:
+def last(world: World) -> str:
+    return next(one.text for one in world.tend("a") if one.name == alerting.NAME)
+
+
+def test_while_all_is_well_it_looks_every_ten_minutes(world: World) -> None:
+    world.net.clock.sleep(alerting.QUIET_SECONDS)
     tend(world)
-    found = next(one for one in world.tend("a") if one.name == alerting.NAME)
-    assert found.text == "looked within the minute"
+    for seconds, looks in ((5.0, False), (alerting.LOOK_SECONDS, False), (500.0, True)):
+        world.net.clock.sleep(seconds)
+        assert (last(world) != "looked a moment ago") is looks
+
+
+def test_while_something_is_wrong_it_looks_every_minute_and_no_faster(world: World) -> None:
+    world.net.clock.sleep(alerting.QUIET_SECONDS)
+    tend(world)
+    break_record(world)
+    for seconds, looks in ((5.0, False), (alerting.LOOK_SECONDS, True), (5.0, False)):
+        world.net.clock.sleep(seconds)
+        assert (last(world) != "looked a moment ago") is looks
 
 
 def test_a_trial_goes_to_each_channel_and_names_those_that_fail(world: World) -> None:
@@ -176,6 +191,7 @@ def test_a_cluster_is_counted_in_the_textfile(tmp_path: Path) -> None:
         made.join(name, made.invite("a"))
         made.settle()
     made.rest(*"abc")
+    made.net.clock.sleep(alerting.QUIET_SECONDS)
     tend(made)
     found = made.net.nodes["a"].metrics
     assert found.value("keel_etcd_members", role="voter") == 3.0
