@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import IPv6Address
+from typing import NoReturn
 
 from keel import codec
 from keel.errors import KeelError, PeerError, Refused
@@ -38,8 +39,6 @@ from keel.ports import Deadline, EtcdMember, Host
 from keel.types import Capability, EtcdMemberId, SigningKey
 
 NAME = "expulsion"
-MAX_STEPS = 8
-"""More members than can be removed before somebody looks again."""
 SETTLE_SECONDS = 20.0
 """What a removal waits for etcd itself: where the one that went was the leader, another is elected
 once its peer is gone everywhere."""
@@ -107,7 +106,7 @@ def duty(host: Host, node: Node) -> Duty:
     if not _is_due(host, node):
         return nothing(NAME, "nobody who was removed is listed")
     did: list[str] = []
-    for _ in range(MAX_STEPS):
+    while True:  # each step makes the list shorter, or ends the pass
         seen = _seats(host, node, etcdbirth.probe_capable(host, node))
         if isinstance(seen, Waiting):
             return waits(NAME, seen, is_open=_is_fresh(host, node))
@@ -127,22 +126,16 @@ def duty(host: Host, node: Node) -> Duty:
     return nothing(NAME, "nobody who was removed is listed")
 
 
-def refuse_removed(node: Node) -> None:
-    """Refused on a node that knows of its own removal (R5)."""
-    if node.key in node.view.removed:
-        raise Refused(
-            "node-removed",
-            "this node was removed from the mesh: nobody answers it, and its etcd must not run",
-            "`keel mesh leave` here moves its keys and state aside; then join with a new invite",
-        )
-
-
-def retire(host: Host, node: Node) -> Duty:
-    """Stop the etcd of a node that knows of its own removal, then Refused as refuse_removed."""
-    if node.key in node.view.removed and host.overlay.laid("member.pem") is not None:
+def retire(host: Host) -> NoReturn:
+    """What is left to do on a node that knows of its own removal: its etcd is stopped, and Refused
+    says what to do (R5)."""
+    if host.overlay.laid("member.pem") is not None:
         host.overlay.stop()
-    refuse_removed(node)
-    return nothing("removed", "this node is a member")
+    raise Refused(
+        "node-removed",
+        "this node was removed from the mesh: nobody answers it, and its etcd must not run",
+        "`keel mesh leave` here moves its keys and state aside; then join with a new invite",
+    )
 
 
 def refuse_expelled(host: Host, node: Node) -> None:
@@ -203,9 +196,7 @@ def _end_certificates(host: Host, node: Node, key: SigningKey, name: str) -> str
     try:
         answer = etcdrevoke.ask_holder(host, node, entry)
     except PeerError as error:
-        if error.reason == "revocation-unknown":
-            return f"etcd: {name} never had a certificate"
-        raise
+        return f"etcd: the holder revoked nothing: {error.text}"
     if isinstance(answer, Waiting):
         return answer
     return f"etcd: the holder's CRL {answer} revokes the certificates of {name}"

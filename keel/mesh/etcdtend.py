@@ -186,6 +186,6 @@ DUTIES: dict[str, Callable[[Pass], Duty]] = {
 """Every duty of a pass, in its order: what comes later may lean on what came before."""
 
 RETIRED: dict[str, Callable[[Pass], Duty]] = {
-    "removed": lambda one: etcdremove.retire(one.host, one.node),
+    "removed": lambda one: etcdremove.retire(one.host),
 }
 """What is left to do on a node that knows of its own removal."""

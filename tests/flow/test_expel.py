@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from keel.mesh.expulsion import Consent
 from keel.mesh.removal import Mode
 from keel.outcome import Done, Incomplete
 from keel.types import LOCALHOST
-from tests.fakes.etcd import UNIT, Cluster
+from tests.fakes.etcd import UNIT, Cluster, Member
 from tests.flow.kill import tolerate
 from tests.flow.removing import before, member, remove, sign
 from tests.flow.test_refusals import disk
@@ -419,3 +420,66 @@ def test_a_block_on_one_node_leaves_etcd_alone_and_says_so(world: World) -> None
     assert "stays a member of etcd" in found.etcd
     assert found.enforced == etcdremove.Enforced()
     assert listed(world) == {"a", "b", "c"}
+
+
+# --- what else may be in the way
+
+
+def test_what_can_t_be_done_now_is_among_what_waits_and_nothing_fails(world: World) -> None:
+    sign(world, "a", "c")
+    world.net.nodes["a"].clock.wrong_by = timedelta(seconds=600)
+    world.sync("a")
+    world.settle()
+    key = world.loaded("c").key
+    found = etcdremove.after_removal(world.host("a"), world.loaded("a"), key, "c")
+    assert found.holds == ()
+    assert found.waiting[-1].waiting_for == "the timer"
+    assert "clock" in found.waiting[-1].why
+
+
+def test_when_etcd_does_not_take_it_out_the_next_pass_tries_again_soon(world: World) -> None:
+    world.etcd.refusals["remove"] = 99
+    found = remove(world, "a", "c")
+    assert found.waiting[0].what == "the end of c's place in etcd"
+    duty = etcdremove.duty(world.host("a"), world.loaded("a"))
+    assert (duty.result, duty.open) == (Result.WAITING, True)
+    world.etcd.refusals.clear()
+    assert etcdremove.duty(world.host("a"), world.loaded("a")).result is Result.DONE
+
+
+def test_a_listed_member_that_is_nobody_s_is_called_by_its_id(world: World) -> None:
+    stranger = Member(0xABCDEF, "https://[fd00::9]:2380", learner=True)
+    cluster(world).members[stranger.id] = stranger
+    assert before(world, "a", "c")
+    remove(world, "a", "c")
+    assert stranger.id in cluster(world).members
+
+
+def test_a_member_that_was_never_granted_has_nothing_to_be_revoked(world: World) -> None:
+    world.node("e")
+    world.net.cut("a", "e")
+    world.net.cut("a", "b")
+    world.join("e", world.invite("b"))
+    world.net.heal()
+    found = remove(world, "b", "e")
+    assert found.holds[-1].startswith("etcd: the holder revoked nothing")
+
+
+def test_a_removed_member_without_etcd_is_told_by_its_tend_as_well(world: World) -> None:
+    host = world.host("d")
+    sign(world, "a", "d")
+    raws = [world.loaded("a").roster.raws[r] for r in _removals(world, "a", "d")]
+    with store.locked(host, "the mesh"):
+        store.merge_into(host, world.loaded("d"), raws)
+    (found,) = world.tend("d")
+    assert (found.name, found.result) == ("removed", Result.FAILED)
+
+
+def test_before_there_is_a_cluster_everybody_may_go(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.node("a", mode="cloud")
+    world.node("b")
+    world.create("a")
+    world.join("b", world.invite("a"))
+    world.settle()
+    assert before(world, "a", "b") == ()

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from keel.cli import status
 from keel.errors import Refused
-from keel.mesh import etcdcrl, etcdissue, etcdmemory, etcdrestored, etcdrevoke, etcdstore, store
+from keel.mesh import (
+    etcdbirth,
+    etcdcrl,
+    etcdissue,
+    etcdmemory,
+    etcdrestored,
+    etcdrevoke,
+    etcdstore,
+    store,
+)
 from keel.mesh.duty import Result
 from keel.mesh.etcdcrl import Crl
 from keel.mesh.etcdgrants import live_grant
@@ -199,3 +209,24 @@ def test_a_voter_that_was_put_back_is_not_started_and_says_what_to_do(world: Wor
     assert "restored" in codes(world, "c")
     assert "restored" not in codes(world, "b")
     assert world.host("b").etcd_at(LOCALHOST).get(b"any") is None
+
+
+def test_a_holder_whose_crl_is_damaged_is_not_taken_for_one_that_was_put_back(
+    world: World,
+) -> None:
+    host = world.host("a")
+    said = etcdbirth.probe_capable(host, world.loaded("a")).values()
+    host.paths.etcd_crl.write_bytes(b"")
+    assert not etcdmemory.notice(host, said)
+    assert etcdstore.load_restored(host) is None
+
+
+def test_the_note_stays_as_it_is_while_nobody_shows_more(world: World) -> None:
+    host = world.host("a")
+    (first, *_) = etcdbirth.probe_capable(host, world.loaded("a")).values()
+    more = replace(first, epoch=99)
+    assert etcdmemory.notice(host, [more])
+    note = host.paths.holder_restored.read_bytes()
+    assert etcdmemory.notice(host, [more])
+    assert etcdmemory.notice(host, [first])
+    assert host.paths.holder_restored.read_bytes() == note
