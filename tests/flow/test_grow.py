@@ -320,7 +320,7 @@ def test_a_learner_that_somebody_else_added_and_that_never_starts_goes(world: Wo
 def test_whoever_can_not_run_etcd_any_more_leaves_the_line(world: World) -> None:
     off(world, "c")
     world.join("d", world.invite("a"))
-    world.timers(*"abd")
+    world.timers("a", "b", "d")
     spec = world.net.nodes["d"].paths.spec
     spec.write_text(spec.read_text().replace("cloud_advanced", "cloud"))
     world.boot("c")
