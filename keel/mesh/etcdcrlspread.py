@@ -16,7 +16,7 @@ Rules:
 from __future__ import annotations
 
 from keel.errors import Refused
-from keel.mesh import etcdcert, etcdcrl, etcdrevoke, etcdstore, roster, store, talk, up, wire
+from keel.mesh import etcdcert, etcdcrl, etcdrevoke, etcdstore, store, talk, up, wire
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdcrl import Crl
 from keel.mesh.etcdplan import CLOCK, CLOCK_DIFFERS
@@ -99,7 +99,7 @@ def _tell(host: Host) -> int | None:
             der=held.der,
         )
         raw = wire.encode(wire.seal(CRL, record, node.identity.signing))
-        store.save_roster(host, roster.merge(node.roster, (raw,)).roster)
+        store.merge_into(host, node, (raw,))
     host.units.start(up.SYNC_UNIT, block=False)
     return held.number
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keel.mesh import drafts, roster, store, wire
+from keel.mesh import drafts, store, wire
 from keel.mesh.records import MAX_ENDPOINTS, SelfRecord
 from keel.mesh.store import Node
 from keel.mesh.trust import operator_roots
@@ -50,9 +50,8 @@ def refresh(host: Host, spec: Spec, node: Node, *, lived: int = 0) -> Node:
         lived=max(lived, me.lived if me else 0),
         now=host.clock.now(),
     )
-    merged = roster.merge(node.roster, (wire.encode(record),))
-    store.save_roster(host, merged.roster)
-    return store.with_roster(node, merged.roster)
+    node, _ = store.merge_into(host, node, (wire.encode(record),))
+    return node
 
 
 def newest(node: Node) -> bytes | None:

@@ -245,7 +245,11 @@ def save_nonce(host: Host, ledger: NonceLedger, line: bytes | None) -> NonceLedg
 
 
 def merge_into(host: Host, node: Node, raws: Iterable[bytes]) -> tuple[Node, Merged]:
-    """Merge records of others and write what is new; hold the lock."""
+    """Merge records into what the disk holds and write what is new; hold the lock. A node that
+    was read before the lock was taken may be behind the disk: what came meanwhile stays."""
+    on_disk = load(host)
+    if on_disk is not None and on_disk.roster is not node.roster:
+        node = with_roster(node, on_disk.roster)
     merged = roster.merge(node.roster, raws)
     if merged.roster is node.roster:
         return node, merged

@@ -39,6 +39,29 @@ def names(world: World, name: str) -> list[str]:
     return sorted(member.display for member in world.loaded(name).view.members)
 
 
+def test_what_came_since_a_node_was_read_stays_when_something_else_is_merged(world: World) -> None:
+    """A message is answered with the node as it was before the lock was there."""
+    host = world.host("a")
+    stale = world.loaded("a")
+    (nonce_b, nonce_c) = ("b" * 32, "c" * 32)
+    made = [
+        wire.encode(
+            drafts.make_removal(
+                stale.roster,
+                stale.identity.signing,
+                world.loaded(name).key,
+                now=host.clock.now(),
+                nonce=Nonce(nonce),
+            )
+        )
+        for name, nonce in (("b", nonce_b), ("c", nonce_c))
+    ]
+    for raw in made:
+        with store.locked(host, "a test"):
+            store.merge_into(host, stale, (raw,))
+    assert set(made) <= set(world.loaded("a").roster.raws.values())
+
+
 # --- messages that go missing, come twice, or come late
 
 
