@@ -175,11 +175,7 @@ def test_a_slow_learner_is_never_taken_out(world: World) -> None:
 
 
 def test_a_dead_learner_is_not_promoted_and_is_reported_after_a_day(world: World) -> None:
-    world.join("d", world.invite("a"))
-    world.settle()
-    world.tend("d")
-    world.net.clock.sleep(10)  # it has caught up, and etcd would promote it
-    off(world, "d")
+    a_dead_learner(world)
     world.join("e", world.invite("a"))
     for _ in range(3):
         world.timers(*"abce", seconds=60.0)
@@ -251,11 +247,14 @@ def test_a_book_that_can_not_be_read_keeps_nobody_out_of_the_mesh(world: World) 
 
 
 def a_dead_learner(world: World) -> None:
+    """It has caught up, and etcd would promote it."""
+    world.etcd.lost_requests["promote"] = 99
     world.join("d", world.invite("a"))
     world.settle()
     world.tend("d")
     world.net.clock.sleep(10)
     off(world, "d")
+    world.etcd.lost_requests.clear()
 
 
 def refused(world: World, name: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from keel.cli.etcd import Recover
 from keel.errors import Exit, KeelError, PeerError, Refused
-from keel.mesh import etcdmember, etcdrecover, etcdstore, growth, store, up
+from keel.mesh import etcdmember, etcdrecover, etcdstore, growth, up
 from keel.mesh.duty import Duty, Result
 from keel.mesh.etcdstate import Lived, Stage
 from keel.outcome import Done, Waiting
@@ -288,11 +288,8 @@ def test_one_that_the_holder_granted_nothing_is_refused(world: World) -> None:
     world.boot("a")
     world.net.clock.sleep(20)
     world.kicks.clear()
-    with store.locked(world.host("a"), "the mesh"):
-        store.merge_into(
-            world.host("a"), world.loaded("a"), tuple(world.loaded("d").roster.raws.values())
-        )
-    world.up("a")
+    world.sync("a")
+    world.kicks.clear()
     assert refused(lambda: recover(world, "d")) == "replace-not-listed"
 
 
