@@ -140,8 +140,8 @@ def _own_etcd(one: Pass) -> Duty:
     after = etcdstore.load_cluster(host)
     if left.waiting:
         return waits("etcd", *left.waiting)
-    if before != after:
-        return done("etcd", f"this member is {after.stage}")
+    if before != after:  # what came before it in this pass has not seen it: another one follows
+        return done("etcd", f"this member is {after.stage}", is_open=True)
     return nothing("etcd", f"this member is {after.stage}")
 
 

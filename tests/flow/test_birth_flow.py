@@ -22,6 +22,7 @@ from keel.mesh import (
     store,
     wire,
 )
+from keel.mesh.duty import Result
 from keel.mesh.etcdmsg import RecordState
 from keel.mesh.etcdstate import Stage
 from keel.mesh.token import Token
@@ -50,6 +51,17 @@ def born(scratch: Path) -> World:
     world.rest(*NAMES)
     assert_one_cluster(world)
     return world
+
+
+def test_the_pass_in_which_a_birth_ends_is_followed_by_another_one_soon(tmp_path: Path) -> None:
+    """Only that one knows of the cluster from its start, and sees to who waits for a place."""
+    world, token = two_joined(tmp_path)
+    world.join("c", token)
+    passes = [[duty for duty in world.tend(name) if duty.name == "etcd"] for name in "bcabcabc"]
+    changed = [duty for (duty,) in passes if duty.result is Result.DONE]
+    assert changed
+    assert all(duty.open for duty in changed)
+    assert not any(duty.open for duty in passes[-1])
 
 
 def assert_one_cluster(world: World) -> None:
