@@ -18,10 +18,13 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from keel.errors import DiskTrouble, Internal, StateCorrupt
-from keel.ports import Access
 from keel.system.disk import NO_FOLLOW, Disk, DiskOps
+
+if TYPE_CHECKING:
+    from keel.ports import Access
 
 _TEMPORARY = re.compile(r"\..+\.(\d+)-\d+\.keel-tmp")
 _serial = itertools.count(1)
@@ -118,6 +121,8 @@ class DurableFiles:
                 mode, owner = self._disk.access(path)
             except FileNotFoundError:
                 return None
+        from keel.ports import Access  # here: the guard of a birth asks nobody's mode, and hurries
+
         return Access(mode=mode, owner=owner)
 
     def remove(self, path: Path) -> None:
