@@ -174,6 +174,7 @@ def test_an_answer_that_the_list_does_not_bear_out_is_not_believed(world: World)
 
 
 def test_a_learner_is_not_asked_for_the_list(world: World) -> None:
+    world.etcd.catch_up_seconds = 600.0  # no pass promotes it meanwhile
     world.join("d", world.invite("a"))
     world.settle()
     world.net.clock.sleep(2)
