@@ -23,29 +23,29 @@ venv: $(VENV)/done ## the pinned Python environment of developers, cached outsid
 
 .PHONY: test
 test: venv ## the fast tests (under 60 s): unit, flow, lint of docs
-	$(PY) -m pytest -n 2 -m "not fuzz and not long and not exhaustive" tests
+	$(PY) -m pytest -n 2 --dist worksteal -m "not fuzz and not long and not exhaustive" tests
 
 .PHONY: coverage
 coverage: export PYTHONPATH := tests/startup
 coverage: export COVERAGE_RCFILE := $(CURDIR)/tests/coveragerc
 coverage: venv ## the fast tests again, measured: each line and branch of keel/mesh runs
 	rm -rf build/coverage && mkdir -p build/coverage
-	COVERAGE_PROCESS_START=$(COVERAGE_RCFILE) $(PY) -m pytest -n 2 -m "not fuzz and not long and not exhaustive" tests
+	COVERAGE_PROCESS_START=$(COVERAGE_RCFILE) $(PY) -m pytest -n 2 --dist worksteal -m "not fuzz and not long and not exhaustive" tests
 	$(PY) -m coverage combine --quiet
 	$(PY) -m coverage json --quiet
 	$(PY) -m tests.covered
 
 .PHONY: kill
 kill: venv ## every flow killed at many of its effects; make test has a few of them
-	$(PY) -m pytest -n 2 -m long tests/flow
+	$(PY) -m pytest -n 2 --dist worksteal -m long tests/flow
 
 .PHONY: kill-all
 kill-all: venv ## every flow killed at every one of its effects; takes half an hour
-	$(PY) -m pytest -n 2 -m exhaustive tests/flow
+	$(PY) -m pytest -n 2 --dist worksteal -m exhaustive tests/flow
 
 .PHONY: fuzz
 fuzz: venv ## ten thousand generated messages to every door of the channel
-	$(PY) -m pytest -n 2 -m fuzz tests
+	$(PY) -m pytest -n 2 --dist worksteal -m fuzz tests
 
 .PHONY: lint
 lint: venv ## ruff, mypy, import contracts, spelling
