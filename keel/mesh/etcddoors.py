@@ -51,21 +51,26 @@ from keel.ports import Host
 from keel.spec.model import Spec
 
 
+def served() -> tuple[tuple[str, Kind], ...]:
+    """Every kind that /v1/etcd serves, each of its own name (a test compares)."""
+    return (
+        (etcdbirth.PROBE, Kind(body=Probe, act=_probe)),
+        (etcdbirth.CLUSTER, Kind(body=TakeRecord, act=_take_record)),
+        (etcdenrol.ENROLL, Kind(body=Enroll, act=_enroll)),
+        (etcdenrol.GRANT, Kind(body=TakeGrant, act=_take_grant)),
+        (etcdbirth.GIVE_UP, Kind(body=GiveUp, act=_give_up)),
+        (etcdrestored.TELL, Kind(body=Tell, act=etcdrestored.tell)),
+        (etcdrevoke.REVOKE, Kind(body=Revoke, act=etcdrevoke.obey)),
+        *etcdformdoors.kinds().items(),
+        *etcdmeasure.kinds().items(),
+        (etcdplace.PLACE, Kind(body=AskPlace, act=_place)),
+        (etcdrecover.REPLACE, Kind(body=AskReplace, act=_replace)),
+    )
+
+
 def kinds() -> Mapping[str, Kind]:
-    """Every kind that /v1/etcd serves."""
-    return {
-        etcdbirth.PROBE: Kind(body=Probe, act=_probe),
-        etcdbirth.CLUSTER: Kind(body=TakeRecord, act=_take_record),
-        etcdenrol.ENROLL: Kind(body=Enroll, act=_enroll),
-        etcdenrol.GRANT: Kind(body=TakeGrant, act=_take_grant),
-        etcdbirth.GIVE_UP: Kind(body=GiveUp, act=_give_up),
-        etcdrestored.TELL: Kind(body=Tell, act=etcdrestored.tell),
-        etcdrevoke.REVOKE: Kind(body=Revoke, act=etcdrevoke.obey),
-        **etcdformdoors.kinds(),
-        **etcdmeasure.kinds(),
-        etcdplace.PLACE: Kind(body=AskPlace, act=_place),
-        etcdrecover.REPLACE: Kind(body=AskReplace, act=_replace),
-    }
+    """Who acts on each kind."""
+    return dict(served())
 
 
 def own_state(host: Host, spec: Spec, node: Node) -> ProbeAnswer:

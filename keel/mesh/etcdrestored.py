@@ -38,14 +38,14 @@ from keel.outcome import Waiting
 from keel.ports import Host
 from keel.types import Capability
 
-TELL = "report"
+TELL = "tell"
 DUTY = "memory"
 
 Told = Mapping[Member, TellAnswer]
 
 
 def tell(asked: Asked) -> TellAnswer:
-    """The channel's kind `report`: what this member holds of the holder's."""
+    """The channel's kind `tell`: what this member holds of the holder's."""
     host = asked.host
     granted = etcdstore.load_intermediate(host)
     return TellAnswer(
