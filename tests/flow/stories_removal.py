@@ -114,6 +114,6 @@ def crl(world: World, name: str) -> Crl:
 STORIES = {
     "removal of a voter, the holder": Story(three_voters, remove, remove_again, expelled, "a", 140),
     "removal of a voter, the other": Story(three_voters, remove, remove_again, expelled, "b", 120),
-    "revocation": Story(three_voters, revoke, revoke_again, revoked, "a", 85),
-    "a holder put back": Story(put_back, remember, remember_again, revoked, "a", 65),
+    "revocation": Story(three_voters, revoke, revoke_again, revoked, "a", 75),
+    "a holder put back": Story(put_back, remember, remember_again, revoked, "a", 55),
 }

@@ -257,6 +257,7 @@ def form(world: World) -> None:
 
 
 def form_again(world: World) -> None:
+    world.settle()  # a member that was off asks the others first who still is one
     world.form("a")
     world.settle()
     world.rest("a", "b", "c", rounds=12)
