@@ -91,7 +91,8 @@ class ChannelServer:
 
     def stop(self) -> None:
         """Once, from any thread; the loop notes it itself, so nothing that it polls is closed."""
-        self._listeners[0].trigger.pull_trigger(self._stopped.set)
+        with contextlib.suppress(OSError):  # woken by something else, it has noted it and closed
+            self._listeners[0].trigger.pull_trigger(self._stopped.set)
 
 
 def inherited_sockets(environ: Mapping[str, str]) -> tuple[socket.socket, ...]:
