@@ -17,13 +17,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from keel.mesh.etcdcert import der
 from keel.mesh.etcdcrl import new_crl
 from keel.mesh.etcdpki import Credential, encode_credential, member_leaf
 from keel.system.fs import DurableFiles
-from netns.etcd.cluster import NOW, Member, Network, address, from_inside
+from netns.etcd.cluster import NOW, Member, Network, address, from_inside, until
 from tests.pki import make as pki
 
 REPLACEMENTS = int(os.environ.get("KEEL_REPLACEMENTS", "20"))
@@ -109,6 +110,10 @@ def renewed(number: int) -> Credential:
     return Credential(leaf=leaf, chain=(under.certificate,), key=key)
 
 
+def made(counted: Handshakes, number: int) -> bool:
+    return counted.made >= number
+
+
 def test_no_handshake_is_refused_while_crl_and_leaf_are_replaced_with_kills(born: Network) -> None:
     a = born.members["a"]
     process = a.process
@@ -117,6 +122,7 @@ def test_no_handshake_is_refused_while_crl_and_leaf_are_replaced_with_kills(born
         for number in range(REPLACEMENTS):
             crl = new_crl(born.root, (), number=number + 2, now=NOW)
             replace_with_kill(a.scratch / "crl.der", crl, KILLED_AFTER[number % 6])
+            until(partial(made, counted, 10 * (number + 1)))  # also on a busy machine
             if number % 5 == 0:
                 credential = renewed(number)
                 data = encode_credential(credential).reveal()
@@ -125,7 +131,6 @@ def test_no_handshake_is_refused_while_crl_and_leaf_are_replaced_with_kills(born
                 assert set(shown) == {der(credential.leaf)}
     print(f"{counted.made} handshakes, {REPLACEMENTS} replacements, {len(counted.refused)} refused")
     assert counted.refused == []
-    assert counted.made >= 10 * REPLACEMENTS
     assert a.process is process
     assert process is not None
     assert process.poll() is None
