@@ -5,6 +5,8 @@
 (C2) Every name in required.txt has to be there and to pass, and every scenario has to be in it.
 (C3) Some run side by side: mostly they wait for a link's delay or a timer. None knows of another,
      and a link that suffers by it is found void before it counts.
+(C4) The table comes whatever happens: a scenario whose process dies, or never ends, is one that
+     failed, and the others go on.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from netns import build, image, mesh
@@ -31,6 +33,8 @@ from netns.topology import names
 REQUIRED = Path(__file__).parent / "scenarios" / "required.txt"
 SEEDS = (1, 2)  # of the first and of the second try of a link
 AT_ONCE = 3  # each takes about a third of a core; KEEL_SCENARIOS_AT_ONCE says otherwise
+LONGEST_SECONDS = 900  # no scenario takes half of it
+ENDS_SECONDS = 60  # a process that has told its result
 SPAWN = multiprocessing.get_context("spawn")
 HEADERS = ("SCENARIO", "ROWS", "SECONDS", "RESULT", "LINK", "WIREGUARD", "SEED")
 
@@ -99,6 +103,10 @@ def snapshot_name(scenario: Scenario, run: int) -> str:
     return f"check-{run}-{hashlib.sha256(repr(kind).encode()).hexdigest()[:8]}"
 
 
+def lab_name(scenario: Scenario, run: int) -> str:
+    return f"check-{run}-{scenario.name.replace('_', '-')}"[:32].rstrip("-")
+
+
 def in_order(scenarios: Sequence[Scenario], required: Sequence[str]) -> list[Scenario]:
     """As required.txt lists them: the long ones first, so that the last to end is a short one."""
     places = {name: place for place, name in enumerate(required)}
@@ -110,7 +118,7 @@ def run_scenario(scenario: Scenario, run: int) -> Result:
     report = Report(scenario.name)
     report.note(f"-- begins: {', '.join(scenario.rows) or 'the lab'}")
     begun = time.monotonic()
-    lab = Lab(f"check-{run}-{scenario.name.replace('_', '-')}"[:32].rstrip("-"))
+    lab = Lab(lab_name(scenario, run))
     ran = {}
     try:
         with lab:
@@ -133,21 +141,71 @@ def run_scenario(scenario: Scenario, run: int) -> Result:
     return Result(name=scenario.name, rows=scenario.rows, seconds=seconds, verdict=verdict, **ran)
 
 
-def run_all(scenarios: Sequence[Scenario], *, at_once: int) -> list[Result]:
-    """Each in a process and a lab of its own, so many side by side (C3)."""
+Work = Callable[[str, int, Connection], None]
+"""Runs the scenario of a name, and sends its Result."""
+
+
+def run_all(
+    scenarios: Sequence[Scenario],
+    *,
+    at_once: int,
+    work: Work | None = None,
+    clean: Callable[[Scenario, int], None] | None = None,
+) -> list[Result]:
+    """Each in a process and a lab of its own, so many side by side (C3, C4)."""
     run = os.getpid()
+    each = partial(_run_apart, run=run, work=work or _run_named, clean=clean or _take_down)
+    pool = ThreadPoolExecutor(at_once)
     try:
-        with ProcessPoolExecutor(at_once, max_tasks_per_child=1, mp_context=SPAWN) as pool:
-            return list(pool.map(_run_named, [one.name for one in scenarios], repeat(run)))
+        return list(pool.map(each, scenarios))
     finally:
+        pool.shutdown(cancel_futures=True)
         for name in {snapshot_name(one, run) for one in scenarios}:
             forget_snapshot(name)
             image.forget_turns(name)
 
 
-def _run_named(name: str, run: int) -> Result:
+def _run_apart(
+    scenario: Scenario, *, run: int, work: Work, clean: Callable[[Scenario, int], None]
+) -> Result:
+    begun = time.monotonic()
+    result, why = heard_from(work, scenario.name, run, LONGEST_SECONDS)
+    if result is not None:
+        return result
+    Report(scenario.name).note(f"-- failed: its process {why}")
+    clean(scenario, run)
+    seconds = time.monotonic() - begun
+    return Result(name=scenario.name, rows=scenario.rows, seconds=seconds, verdict="crashed")
+
+
+def heard_from(work: Work, name: str, run: int, seconds: float) -> tuple[Result | None, str]:
+    """What a process of its own says, or None and what became of the process (C4)."""
+    hear, tell = SPAWN.Pipe(duplex=False)
+    process = SPAWN.Process(target=work, args=(name, run, tell))
+    process.start()
+    tell.close()
+    try:
+        if hear.poll(seconds):
+            result: Result = hear.recv()
+            return result, ""
+        process.kill()
+        return None, f"did not end in {seconds:g} s"
+    except EOFError:
+        process.join()
+        return None, f"ended with {process.exitcode}"
+    finally:
+        hear.close()
+        process.join(ENDS_SECONDS)
+        process.kill()
+
+
+def _run_named(name: str, run: int, tell: Connection) -> None:
     (scenario,) = (one for one in discover() if one.name == name)
-    return run_scenario(scenario, run)
+    tell.send(run_scenario(scenario, run))
+
+
+def _take_down(scenario: Scenario, run: int) -> None:
+    Lab(lab_name(scenario, run)).down()
 
 
 class VoidLink(Failed):

@@ -1,13 +1,20 @@
+import os
+import signal
+import time
 from dataclasses import replace
+from multiprocessing.connection import Connection
 
 import pytest
 
 from netns.check import (
     REQUIRED,
     Result,
+    Work,
     complete,
+    heard_from,
     in_order,
     required_names,
+    run_all,
     snapshot_name,
     table,
 )
@@ -95,6 +102,55 @@ def test_the_table_ends_with_the_count() -> None:
         "three     M1,M2  61       void    -     -          -",
         "1 passed, 1 failed",
     ]
+
+
+def passes(name: str, _: int, tell: Connection) -> None:
+    tell.send(make_result(name))
+
+
+def dies_or_passes(name: str, run: int, tell: Connection) -> None:
+    if name == discover()[0].name:
+        os.kill(os.getpid(), signal.SIGKILL)
+    passes(name, run, tell)
+
+
+def exits(*_: object) -> None:
+    raise SystemExit(3)
+
+
+def never_ends(*_: object) -> None:
+    time.sleep(600)
+
+
+@pytest.mark.parametrize(
+    ("work", "seconds", "told"),
+    [
+        pytest.param(passes, 60, (make_result("one"), ""), id="passed"),
+        pytest.param(exits, 60, (None, "ended with 3"), id="exit"),
+        pytest.param(never_ends, 0.1, (None, "did not end in 0.1 s"), id="hangs"),
+    ],
+)
+def test_what_became_of_a_scenarios_process_is_told(
+    work: Work, seconds: float, told: tuple[Result | None, str]
+) -> None:
+    assert heard_from(work, "one", 1, seconds) == told
+
+
+def test_a_scenario_whose_process_dies_is_red_and_the_others_have_their_results() -> None:
+    first, second, *_ = discover()
+    cleaned = []
+    results = run_all(
+        [first, second],
+        at_once=2,
+        work=dies_or_passes,
+        clean=lambda scenario, _: cleaned.append(scenario.name),
+    )
+    assert [(one.name, one.verdict) for one in results] == [
+        (first.name, "crashed"),
+        (second.name, "passed"),
+    ]
+    assert cleaned == [first.name]
+    assert table(results).endswith("1 passed, 1 failed\n")
 
 
 def test_every_scenario_is_required_by_name() -> None:
