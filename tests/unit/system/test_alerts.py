@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from keel.errors import AlertFailed
-from keel.system.alerts import Messengers
+from keel.ports import Completed
+from keel.system.alerts import SENDMAIL, Messengers
 from keel.system.run import Programs
 
 SINK = """#!/bin/sh
@@ -44,6 +45,11 @@ def server(status: int) -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
         yield f"http://127.0.0.1:{found.server_address[1]}/hook?key=s3cret", taken
         found.shutdown()
         thread.join(10)
+
+
+def here(*_: object) -> list[str]:
+    """No unit of their own: the tests' machine need not run systemd."""
+    return []
 
 
 def program(scratch: Path, status: int = 0) -> Path:
@@ -78,7 +84,7 @@ def test_a_webhook_that_is_not_there_is_named_without_its_secret() -> None:
 
 def test_mail_goes_through_the_machines_own_program(tmp_path: Path) -> None:
     sink = program(tmp_path)
-    found = Messengers(Programs(), sendmail=str(sink))
+    found = Messengers(Programs(), sendmail=str(sink), launcher=here)
     found.mail("root@localhost", "keel on a: etwas läuft nicht", "two\nlines", timeout_seconds=10.0)
     assert (tmp_path / "out.argv").read_text() == "-i\n--\nroot@localhost\n"
     text = (tmp_path / "out").read_text()
@@ -88,17 +94,45 @@ def test_mail_goes_through_the_machines_own_program(tmp_path: Path) -> None:
 
 def test_a_command_gets_the_document_on_its_input(tmp_path: Path) -> None:
     sink = program(tmp_path)
-    Messengers(Programs()).command([str(sink), "x"], b'{"a":1}', timeout_seconds=10.0)
+    Messengers(Programs(), launcher=here).command(
+        [str(sink), "x"], b'{"a":1}', timeout_seconds=10.0
+    )
     assert (tmp_path / "out").read_bytes() == b'{"a":1}'
     assert (tmp_path / "out.argv").read_text() == "x\n"
 
 
+class Recorded:
+    def __init__(self) -> None:
+        self.argvs: list[list[str]] = []
+
+    def run(self, argv: Sequence[str], **_: object) -> Completed:
+        self.argvs.append(list(argv))
+        return Completed(returncode=0, stdout=b"", stderr=b"")
+
+
+def test_programs_run_outside_keels_sandbox_and_what_mail_leaves_behind_goes_on() -> None:
+    proc = Recorded()
+    found = Messengers(proc)
+    found.mail("root@localhost", "subject", "text", timeout_seconds=30.0)
+    found.command(["/usr/bin/page", "oncall"], b"{}", timeout_seconds=30.0)
+    unit = [
+        *("systemd-run", "--quiet", "--collect", "--pipe", "--wait", "--service-type=exec"),
+        *("--description=keel: tell a channel of the monitor", "--property=RuntimeMaxSec=35"),
+    ]
+    assert proc.argvs == [
+        [*unit, "--property=KillMode=process", "--", SENDMAIL, "-i", "--", "root@localhost"],
+        [*unit, "--", "/usr/bin/page", "oncall"],
+    ]
+
+
 def test_a_command_that_fails_did_not_take_it(tmp_path: Path) -> None:
     with pytest.raises(AlertFailed, match="ended with status 7"):
-        Messengers(Programs()).command([str(program(tmp_path, 7))], b"", timeout_seconds=10.0)
+        Messengers(Programs(), launcher=here).command(
+            [str(program(tmp_path, 7))], b"", timeout_seconds=10.0
+        )
 
 
 def test_a_command_that_does_not_end_did_not_take_it() -> None:
     argv = [sys.executable, "-c", "import time; time.sleep(60)"]
     with pytest.raises(AlertFailed, match="did not end in 0 s"):
-        Messengers(Programs()).command(argv, b"", timeout_seconds=0.3)
+        Messengers(Programs(), launcher=here).command(argv, b"", timeout_seconds=0.3)
