@@ -112,6 +112,11 @@ A_AND_B = MESH.removal("a", "b", mutual=True), MESH.removal("b", "a", mutual=Tru
             id="S4-admitting-again-gives-no-right",
         ),
         pytest.param(
+            [A, MESH.admission("a", "f"), MESH.removal("a", "f")],
+            "af",
+            id="S4-admitting-the-founder-gives-no-right",
+        ),
+        pytest.param(
             [A, X, B, MESH.admission("b", "x"), MESH.removal("f", "a")],
             "bfx",
             id="S1-live-while-any-admission-stands",
@@ -214,8 +219,9 @@ def test_votes(cast: list[bytes], expected: str) -> None:
 
 
 def test_an_electorate_without_the_chain_of_a_member_is_no_electorate() -> None:
-    others = [MESH.vote(n, "d", [A, D, Y, B]) for n in "ab"]
-    assert live(A, B, D, X, Y, *others) == "abdfxy"
+    z = MESH.admission("x", "z")
+    without_x = [MESH.vote(name, "d", [A, D, Y, z]) for name in "ayz"]
+    assert live(A, D, X, Y, z, *without_x) == "adfxyz"
 
 
 def test_friends_admitted_after_ones_removal_do_not_outvote_anybody() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from keel.errors import BadSignature, BadValue
 from keel.mesh import keys, wire
-from keel.mesh.wire import Envelope
+from keel.mesh.wire import Envelope, Signature
 from keel.types import Fingerprint, Secret
 
 PAIR = keys.signing_pair(Secret(bytes(range(32))))
@@ -59,6 +59,12 @@ def test_the_signed_bytes_are_those_of_dsse() -> None:
             id="another-version",
         ),
         pytest.param(replace(SEALED, signatures=()), "note", PAIR.public, id="unsigned"),
+        pytest.param(
+            replace(SEALED, signatures=(*SEALED.signatures, Signature(key=PAIR.public, value=b""))),
+            "note",
+            PAIR.public,
+            id="a-bad-one-beside-the-good-one",
+        ),
     ],
 )
 def test_a_signature_serves_one_kind_one_key_and_these_bytes(

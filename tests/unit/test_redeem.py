@@ -160,6 +160,12 @@ def test_a_bad_mac_is_counted_until_the_invite_is_frozen_and_nothing_else_is() -
         pytest.param(_framed(Greeting(word="x")), {}, "join-form", id="another body"),
         pytest.param(_framed(request(), OTHER), {}, "join-form", id="another signer"),
         pytest.param(
+            _framed(request(nonce=nonce("within"))), {}, "join-form", id="another nonce within"
+        ),
+        pytest.param(
+            _framed(request(invite=invite(1).invite)), {}, "join-form", id="another invite within"
+        ),
+        pytest.param(
             sealed(request(mesh=MeshId("ff" * 16))), {}, "join-mesh", id="for another mesh"
         ),
         pytest.param(sealed(request(version=2)), {}, "join-version", id="a later version"),
@@ -185,6 +191,12 @@ def test_a_bad_mac_is_counted_until_the_invite_is_frozen_and_nothing_else_is() -
             {},
             "join-wireguard-key",
             id="a live WireGuard key",
+        ),
+        pytest.param(
+            sealed(request(wireguard=KEYS.pair.public)),
+            {},
+            "join-wireguard-key",
+            id="the invite's own WireGuard key",
         ),
         pytest.param(
             sealed(request(endpoints=(Endpoint.parse("[fd12:3456:789a::9]:1"),))),
