@@ -10,8 +10,11 @@ keel.mesh.standing's and keel.mesh.members's.
 (R3) A record whose signer no admission reaches is an *orphan*: kept apart, in small number, not
      shown and not passed on, until the admissions come. So the order of arrival does not matter,
      and a stranger's records stay a stranger's.
-(R4) Everything is bounded, and what goes over a bound is chosen by the records alone (distance of
-     the signer, then hash), so that nodes that hold the same records keep the same ones.
+(R4) Everything is bounded, and what goes over a bound is chosen by the records alone (tier and
+     distance of the signer, then hash), so that nodes that hold the same records keep the same ones.
+(R5) A signer's first eighth of a bound has the tier of its distance, each further one stands a tier
+     behind: whoever floods pushes itself out, and brings no removal of another's to naught. Only
+     admissions go by distance alone, since what hangs on them would go with them.
 """
 
 from __future__ import annotations
@@ -49,6 +52,9 @@ MAX_ORPHANS = 256
 
 MAX_KIND_BYTES = 4 << 20
 """Of one kind in all: 200 members need a tenth of it, or half if each lists 128 roots."""
+
+SHARES = 8
+"""Into how many tiers one signer's records fall that fill a bound alone (R5)."""
 
 MAX_PER_PAIR = 8
 """Removals, or votes, by one signer on one subject: each new one can only lengthen its list."""
@@ -238,20 +244,31 @@ def _settled(founding: Founding, entries: Sequence[Entry]) -> Roster:
 def _bounded(entries: Sequence[Entry], distance: Mapping[SigningKey, int]) -> list[Entry]:
     """The entries of one kind within its bounds: per pair and signer first, then in all."""
     signers: Counter[SigningKey] = Counter()
+    weights: Counter[SigningKey] = Counter()
     pairs: Counter[tuple[SigningKey, object]] = Counter()
     newest = _newest_counters(entries)
     kept = []
     for one in sorted(entries, key=_preference):
         pair = (one.signer, _paired_with(one))
-        within = signers[one.signer] < BOUNDS.get(one.kind, UNKNOWN).per_signer
+        bound = BOUNDS.get(one.kind, UNKNOWN)
+        within = signers[one.signer] < bound.per_signer
         within &= pair[1] is None or pairs[pair] < MAX_PER_PAIR
         within &= not isinstance(one.body, SelfRecord) or one.body.counter == newest[one.signer]
         if within:
+            near = distance[one.signer]
+            share = _share(signers[one.signer], weights[one.signer], bound)
+            kept.append((near if one.kind == ADMISSION else near + share, near, one))
             signers[one.signer] += 1
+            weights[one.signer] += len(one.raw)
             pairs[pair] += 1
-            kept.append(one)
-    kept.sort(key=lambda one: (distance[one.signer], one.record))
-    return _within_size(kept, BOUNDS.get(kept[0].kind, UNKNOWN).total if kept else 0)
+    kept.sort(key=lambda each: (each[0], each[1], each[2].record))
+    total = BOUNDS.get(entries[0].kind, UNKNOWN).total if entries else 0
+    return _within_size([one for _, _, one in kept], total)
+
+
+def _share(records: int, weight: int, bound: Bound) -> int:
+    """Which of its shares a signer has come to that has so much before (R5)."""
+    return max(records * SHARES // bound.total, weight * SHARES // MAX_KIND_BYTES)
 
 
 def _within_size(entries: Sequence[Entry], total: int) -> list[Entry]:

@@ -1,4 +1,4 @@
-"""Merging rosters: rules R1 to R4 and the bounds."""
+"""Merging rosters: rules R1 to R5 and the bounds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 from keel.errors import Refused
 from keel.mesh import roster, wire
 from keel.mesh.members import view
-from keel.mesh.records import MAX_CRL_BYTES
+from keel.mesh.records import MAX_CRL_BYTES, MAX_LISTED, Vote
 from keel.mesh.roster import BOUNDS, MAX_BATCH, MAX_KIND_BYTES, MAX_ORPHANS, MAX_PER_PAIR, UNKNOWN
-from tests.factories_mesh import Mesh, genesis, key, respelled, seal, spoilt
+from keel.types import RecordHash
+from tests.factories_mesh import Mesh, at, genesis, key, nonce, respelled, seal, spoilt
 
 MESH = Mesh()
 A, B = MESH.admission("f", "a"), MESH.admission("f", "b")
@@ -226,6 +227,52 @@ def test_one_kind_weighs_only_so_much() -> None:
     held = MESH.roster(*admitted, *large)
     size = sum(len(raw) for raw in kept(held, "crl"))
     assert MAX_KIND_BYTES - 100_000 < size <= MAX_KIND_BYTES
+
+
+def _fillers(kind: str) -> list[bytes]:
+    """More than a bound takes of what b alone can sign, each as heavy as it may be."""
+    hashes = tuple(RecordHash(f"{n:064x}") for n in range(MAX_LISTED))
+    if kind == "removal":
+        bodies: list[object] = [
+            replace(MESH.removal_body("b", f"n{n}"), standing=hashes) for n in range(60)
+        ]
+    else:
+        vote = Vote(
+            mesh=MESH.id,
+            subject=key("n"),
+            standing=(),
+            electorate=hashes,
+            voter=key("b"),
+            time=at(1),
+            nonce=nonce("vote"),
+        )
+        bodies = [replace(vote, subject=key(f"n{n}")) for n in range(60)]
+    made = [seal(kind, body, "b") for body in bodies]
+    assert sum(map(len, made)) > MAX_KIND_BYTES
+    return made
+
+
+Y = MESH.admission("x", "y")
+BY_ADMITTER = MESH.removal("x", "y")
+BY_VOTES = tuple(MESH.vote(by, "y", [A, B, X, Y]) for by in "fax")
+
+
+@pytest.mark.parametrize(
+    ("kind", "evidence"),
+    [
+        pytest.param("removal", (BY_ADMITTER,), id="removals, and a removal"),
+        pytest.param("vote", BY_VOTES, id="votes, and votes that suffice"),
+    ],
+)
+def test_who_was_removed_stays_so_however_much_a_nearer_member_signs(
+    kind: str, evidence: tuple[bytes, ...]
+) -> None:
+    held = MESH.roster(A, B, X, Y, *evidence)
+    assert key("y") in view(held).removed
+    flooded = roster.merge(held, _fillers(kind)).roster
+    assert key("y") in view(flooded).removed
+    again = MESH.roster(A, B, X, Y, *_fillers(kind), *evidence)
+    assert roster.digest(again) == roster.digest(flooded)
 
 
 def test_a_batch_has_an_end() -> None:
