@@ -227,7 +227,7 @@ def _join_view(node: Node) -> JoinView:
     return JoinView(
         mesh=node.mesh,
         prefix=node.prefix,
-        names={member.name: member.key for member in members},
+        names={name: member.key for member in members for name in member.called},
         wireguard={member.wireguard: member.key for member in members if member.wireguard},
         removed=frozenset(node.view.removed),
     )

@@ -13,7 +13,9 @@ member at all is keel.mesh.standing's.
      from a member that is as near to the founder as itself. Every join makes a fresh key, so an
      honest member never claims one that another's admission names.
 (N3) A member whose claim loses stays a member without a WireGuard key, and both are warned of.
-(N4) Two live members of one name both stay, shown as name~hex of their signing keys.
+(N4) Two live members of one name both stay, shown as name~hex of their signing keys. A member has
+     every name that an admitter gave it: whoever admits another's member once more, under another
+     name, does not free the first one for a puppet.
 """
 
 from __future__ import annotations
@@ -44,10 +46,12 @@ more are shown."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """A live member. `wireguard` is None while its key belongs to another member (N3), `claimed` is
-    the key it says it has in any case; `display` is the name, or name~hex when another live member
-    has the same one (N4); `self_counter` and `said_at` are None until its first self record."""
+    the key it says it has in any case; `called` are all its names, `display` is the name, or
+    name~hex when another live member has the same one (N4); `self_counter` and `said_at` are None
+    until its first self record."""
 
     name: NodeName
+    called: frozenset[NodeName]
     display: str
     key: SigningKey
     address: IPv6Address
@@ -99,7 +103,7 @@ class View:
 
     def named(self, name: NodeName) -> tuple[Member, ...]:
         """The live members of this name; a claim to a taken name is refused."""
-        return tuple(one for one in self.members if one.name == name)
+        return tuple(one for one in self.members if name in one.called)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +112,7 @@ class _Claims:
 
     key: SigningKey
     admission: Admission | Genesis
+    called: frozenset[NodeName]
     record: RecordHash
     said: SelfRecord | None
     said_record: RecordHash
@@ -154,8 +159,8 @@ def find(seen: View, text: str) -> Member:
     found = [
         one
         for one in seen.members
-        if text in (one.key, one.address.compressed, one.name)
-        or (tilde and mark and one.name == name and one.key.startswith(mark))
+        if text in (one.key, one.address.compressed, *one.called)
+        or (tilde and mark and name in one.called and one.key.startswith(mark))
     ]
     if not found:
         raise Refused(
@@ -198,10 +203,12 @@ def _claims(roster: Roster, standing: Standing) -> list[_Claims]:
     for key in sorted(standing.live):
         admitted = standing.admission.get(key)
         newest = said.get(key, [])
+        admission = admission_in(admitted) if admitted else roster.founding.genesis
         found.append(
             _Claims(
                 key=key,
-                admission=admission_in(admitted) if admitted else roster.founding.genesis,
+                admission=admission,
+                called=standing.called.get(key, frozenset((admission.name,))),
                 record=admitted.record if admitted else roster.founding.record,
                 said=newest[0][1] if newest else None,
                 said_record=newest[0][0] if newest else roster.founding.record,
@@ -227,14 +234,16 @@ def _displays(claims: Sequence[_Claims]) -> dict[SigningKey, str]:
     """The names, with as many digits of the key behind as tell equal names apart (N4)."""
     by_name: dict[NodeName, list[SigningKey]] = defaultdict(list)
     for one in claims:
-        by_name[one.admission.name].append(one.key)
+        for name in one.called:
+            by_name[name].append(one.key)
     shown: dict[SigningKey, str] = {}
-    for name, found in by_name.items():
+    for one in claims:
+        name = one.admission.name
+        found = by_name[name]
         digits = _SHORTEST_MARK
         while len({key[:digits] for key in found}) < len(found):
             digits += 1
-        for key in found:
-            shown[key] = f"{name}~{key[:digits]}" if len(found) > 1 else name
+        shown[one.key] = f"{name}~{one.key[:digits]}" if len(found) > 1 else name
     return shown
 
 
@@ -245,6 +254,7 @@ def _member(
     next_wireguard = said.next_wireguard if said else None
     return Member(
         name=admission.name,
+        called=claims.called,
         display=display,
         key=claims.key,
         address=roster.founding.address_of(claims.key),

@@ -254,7 +254,8 @@ def _removed(
 
 def _gone(node: Node, text: str) -> Removed | None:
     """A former member by that name, address or key, when no live one is meant by it."""
-    if any(text in (m.display, m.name, m.key, m.address.compressed) for m in node.view.members):
+    living = ((m.display, m.key, m.address.compressed, *m.called) for m in node.view.members)
+    if any(text in words for words in living):
         return None
     bodies = (entry.body for entry in node.roster.entries.values())
     admitted: list[Admission | Genesis] = [one for one in bodies if isinstance(one, Admission)]

@@ -11,10 +11,10 @@ keel.mesh.standing's and keel.mesh.members's.
      shown and not passed on, until the admissions come. So the order of arrival does not matter,
      and a stranger's records stay a stranger's.
 (R4) Everything is bounded, and what goes over a bound is chosen by the records alone (tier and
-     distance of the signer, then hash), so that nodes that hold the same records keep the same ones.
-(R5) A signer's first eighth of a bound has the tier of its distance, each further one stands a tier
-     behind: whoever floods pushes itself out, and brings no removal of another's to naught. Only
-     admissions go by distance alone, since what hangs on them would go with them.
+     distance of the signer, then hash), so that nodes that hold the same records keep the same.
+(R5) A signer's first eighth of a bound has the tier of its distance, each further one stands a
+     tier behind: whoever floods pushes itself out, and brings no removal of another's to naught.
+     Only admissions go by distance alone, since what hangs on them would go with them.
 """
 
 from __future__ import annotations

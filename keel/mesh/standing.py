@@ -30,7 +30,7 @@ from keel.errors import Internal
 from keel.mesh import votes
 from keel.mesh.entry import Entry, Founding
 from keel.mesh.records import Admission, Removal, Vote
-from keel.types import RecordHash, SigningKey
+from keel.types import NodeName, RecordHash, SigningKey
 
 _BEYOND = 1 << 30
 """The distance of a key that no admission reaches."""
@@ -39,14 +39,15 @@ _BEYOND = 1 << 30
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """What the records come to. `removed` holds the counting removals and votes of each key,
-    `admission` the standing admission that speaks for each live key but the founder, `reached`
-    the one by which the founder's chain reaches each rooted key but the founder, `remover` the
-    admitter that may remove a live key (S4)."""
+    `admission` the standing admission that speaks for each live key but the founder, `called` the
+    names that its admitters gave it, `reached` the one by which the founder's chain reaches each
+    rooted key but the founder, `remover` the admitter that may remove a live key (S4)."""
 
     distance: Mapping[SigningKey, int]
     live: frozenset[SigningKey]
     removed: Mapping[SigningKey, tuple[RecordHash, ...]]
     admission: Mapping[SigningKey, Entry]
+    called: Mapping[SigningKey, frozenset[NodeName]]
     reached: Mapping[SigningKey, Entry]
     remover: Mapping[SigningKey, SigningKey | None]
     tallies: Mapping[SigningKey, votes.Tally]
@@ -96,22 +97,19 @@ def judge(founding: Founding, entries: Iterable[Entry]) -> Standing:
     reached = _reached(records, scale)
     rooted = {records.founder} | reached.keys()
     live = rooted - scale.removed.keys()
+    admitted = {
+        key: [
+            one for one in records.by_subject[key] if one.signer in rooted and _is_free(scale, one)
+        ]
+        for key in sorted(live)
+        if key != records.founder
+    }
     return Standing(
         distance=records.distance,
         live=frozenset(live),
         removed={key: tuple(sorted(by)) for key, by in sorted(scale.removed.items())},
-        admission={
-            key: _speaks_for(
-                records,
-                [
-                    one
-                    for one in records.by_subject[key]
-                    if one.signer in rooted and _is_free(scale, one)
-                ],
-            )
-            for key in sorted(live)
-            if key != records.founder
-        },
+        admission={key: _speaks_for(records, found) for key, found in admitted.items()},
+        called={key: _called(found) for key, found in admitted.items()},
         reached=reached,
         remover={
             key: _remover(records, scale, rooted, signer=key, subject=key) for key in sorted(live)
@@ -240,10 +238,21 @@ def _is_free(scale: _Scale, admission: Entry) -> bool:
 def _speaks_for(records: _Records, admissions: Sequence[Entry]) -> Entry:
     """Of several standing admissions of a key: the nearest signer's, its newest, the lower hash."""
     nearest = min((records.distance[one.signer], one.signer) for one in admissions)
-    by_nearest = [one for one in admissions if one.signer == nearest[1]]
-    newest = max(admission_in(one).time for one in by_nearest)
+    return _newest([one for one in admissions if one.signer == nearest[1]])
+
+
+def _called(admissions: Sequence[Entry]) -> frozenset[NodeName]:
+    """The names by each admitter's newest."""
+    by_signer = defaultdict(list)
+    for one in admissions:
+        by_signer[one.signer].append(one)
+    return frozenset(admission_in(_newest(found)).name for found in by_signer.values())
+
+
+def _newest(admissions: Sequence[Entry]) -> Entry:
+    newest = max(admission_in(one).time for one in admissions)
     return min(
-        (one for one in by_nearest if admission_in(one).time == newest), key=lambda one: one.record
+        (one for one in admissions if admission_in(one).time == newest), key=lambda one: one.record
     )
 
 

@@ -149,6 +149,11 @@ def named(by: str, who: str, name: str) -> bytes:
     return seal("admission", replace(body, name=NodeName(name)), by)
 
 
+def later(by: str, who: str, name: str) -> bytes:
+    body = MESH.admission_body(by, who, minutes=9)
+    return seal("admission", replace(body, name=NodeName(name)), by)
+
+
 TWINS = (named("f", "a", "web"), named("f", "b", "web"))
 MARKS = {name: f"web~{key(name)[:4]}" for name in "ab"}
 
@@ -175,6 +180,25 @@ def test_a_mark_is_as_long_as_it_takes() -> None:
 def test_names_of_removed_members_are_free() -> None:
     left = seen(*TWINS, MESH.removal("f", "a"))
     assert [one.display for one in left.named(NodeName("web"))] == ["web"]
+
+
+def test_who_renames_a_member_by_admitting_it_anew_frees_its_name_for_no_puppet() -> None:
+    """b is nearer to the founder than x, whose admission of y called it web."""
+    mine = (A, B, MESH.admission("a", "x"), named("x", "y", "web"))
+    hostile = (named("b", "y", "other"), named("b", "puppet", "web"))
+    found = seen(*mine, *hostile)
+    with pytest.raises(Refused) as refused:
+        find(found, "web")
+    assert refused.value.rule == "member-ambiguous"
+    by_name = {one.display: one.key for one in found.members}
+    assert by_name[f"web~{key('puppet')[:4]}"] == key("puppet")
+    assert find(found, "other").key == find(found, f"web~{key('y')[:8]}").key == key("y")
+    assert find(seen(*mine, hostile[0]), "web").key == key("y")
+
+
+def test_an_admitters_newer_word_takes_its_older_name_away() -> None:
+    renamed = seen(A, MESH.admission("f", "b"), later("f", "b", "other"))
+    assert find(renamed, "other").called == {"other"}
 
 
 @pytest.mark.parametrize(
