@@ -37,7 +37,6 @@ class KeelError(Exception):
     code: ClassVar[str] = "keel"
     exit: ClassVar[Exit] = Exit.INTERNAL
     http: ClassVar[int] = 500
-    retryable: ClassVar[bool] = False
 
     def summary(self) -> str:
         return self.code
@@ -187,7 +186,6 @@ class PeerError(KeelError):
     code = "peer"
     exit = Exit.INCOMPLETE
     http = 502
-    retryable = True
 
     def __init__(
         self,
@@ -218,7 +216,6 @@ class EtcdError(KeelError):
     code = "etcd"
     exit = Exit.INCOMPLETE
     http = 502
-    retryable = True
 
     def __init__(self, grpc_code: int, message: str) -> None:
         super().__init__(grpc_code, message)
@@ -237,7 +234,6 @@ class AlertFailed(KeelError):
 
     code = "alert-failed"
     exit = Exit.INCOMPLETE
-    retryable = True
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -296,7 +292,6 @@ class DiskTrouble(KeelError):
 
     code = "disk-trouble"
     exit = Exit.INCOMPLETE
-    retryable = True
 
     def __init__(self, path: Path, error_number: int) -> None:
         super().__init__(path, error_number)
@@ -328,7 +323,6 @@ class LockHeld(KeelError):
     code = "locked"
     exit = Exit.LOCKED
     http = 503
-    retryable = True
 
     def __init__(self, pid: int | None, what: str) -> None:
         super().__init__(pid, what)
@@ -349,7 +343,6 @@ class DeadlinePassed(KeelError):
     code = "deadline"
     exit = Exit.INCOMPLETE
     http = 504
-    retryable = True
 
     def __init__(self, what: str, waiting_for: str) -> None:
         super().__init__(what, waiting_for)

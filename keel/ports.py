@@ -184,8 +184,6 @@ class WireGuard(Protocol):
     def set_address(self, interface: str, address: IPv6Address, prefix: IPv6Network) -> None:
         """Exactly this one ULA on the interface, as a /128, with the prefix routed to it."""
 
-    def set_private(self, interface: str, private: Secret) -> None: ...
-
     def set_peer(self, interface: str, peer: WgPeer) -> None:
         """Add or change one peer; an endpoint of None leaves a learned one alone."""
 
@@ -329,14 +327,6 @@ class EtcdStatus:
     errors: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EtcdProbe:
-    """What a peer port says before any client port exists (GET /members on 2380)."""
-
-    cluster_id: int
-    member_ids: tuple[int, ...]
-
-
 class EtcdApi(Protocol):
     """etcd's v3 JSON gateway at one member, with keel's client certificate. EtcdError otherwise."""
 
@@ -358,8 +348,6 @@ class EtcdApi(Protocol):
 
     def get(self, key: bytes, *, timeout_seconds: float = 20.0) -> bytes | None:
         """Linearizable."""
-
-    def probe_peer_port(self, *, timeout_seconds: float = 20.0) -> EtcdProbe: ...
 
     def had_leader(self, *, timeout_seconds: float = 20.0) -> bool:
         """Whether this etcd ever saw a leader, asked on the peer port: the client port is silent

@@ -74,7 +74,9 @@ class Form:
 
 def _preview(found: Preview) -> Report:
     """The Plan or the refusal, then go or no-go for every number."""
-    bad = [one for one in found.checks if one.verdict == "no-go"]
+    from keel.mesh import fitness
+
+    bad = fitness.against(found.checks)
     rows = [(one.what, one.where, one.value, one.verdict.value) for one in found.checks]
     parts = [] if found.plan is None else [render.plan_text(found.plan), ""]
     parts.append(render.table(("CHECK", "WHERE", "VALUE", "VERDICT"), rows))

@@ -29,7 +29,7 @@ from keel.mesh.records import (
     SelfRecord,
     Vote,
 )
-from keel.mesh.roster import Roster, merge
+from keel.mesh.roster import Roster
 from keel.mesh.standing import judge
 from keel.mesh.wire import Envelope
 from keel.types import (
@@ -218,14 +218,6 @@ def make_vote(
         nonce=nonce,
     )
     return wire.seal(VOTE, body, pair)
-
-
-def with_records(roster: Roster, *envelopes: Envelope) -> Roster:
-    """The roster with records of one's own; Refused or BadValue says which was not taken."""
-    merged = merge(roster, [wire.encode(one) for one in envelopes])
-    for refused in merged.refused:
-        raise Refused(refused.rule, refused.text, "report this: keel refuses what it made itself")
-    return merged.roster
 
 
 def _expect_live(seen: View, pair: SigningPair) -> None:

@@ -28,7 +28,7 @@ from typing import Any
 from keel.errors import EtcdError, Internal
 from keel.mesh.etcdids import CLIENT_PORT, PEER_PORT
 from keel.mesh.etcdwords import GrpcCode
-from keel.ports import Clock, Deadline, EtcdAt, EtcdMember, EtcdProbe, EtcdStatus
+from keel.ports import Clock, Deadline, EtcdAt, EtcdMember, EtcdStatus
 
 MAX_ANSWER_BYTES = 4 << 20
 CONNECT_SECONDS = 10.0
@@ -120,21 +120,8 @@ class GatewayClient:
         found = _list(answer, "kvs")
         return _decoded(found[0], "value") if found else None
 
-    def probe_peer_port(self, *, timeout_seconds: float = 20.0) -> EtcdProbe:
-        headers, body = self._get_from_peer_port("/members", timeout_seconds)
-        try:
-            cluster_id = int(headers.get("X-Etcd-Cluster-ID", ""), 16)
-        except ValueError as error:
-            raise _odd("no cluster ID") from error
-        if not isinstance(body, list):
-            raise _odd("no list of members")
-        return EtcdProbe(
-            cluster_id=cluster_id,
-            member_ids=tuple(_bare_number(each, "id") for each in body),
-        )
-
     def had_leader(self, *, timeout_seconds: float = 20.0) -> bool:
-        _, body = self._get_from_peer_port("/version", timeout_seconds)
+        body = self._get_from_peer_port("/version", timeout_seconds)
         # the first leader writes the cluster's version into the log; it stays there
         return _text(_mapping(body), "etcdcluster") not in ("", NOT_DECIDED)
 
@@ -178,11 +165,9 @@ class GatewayClient:
             port=self._ports.client,
             credential=self._files.client,
         )
-        return _mapping(self._exchange(call, timeout_seconds)[1])
+        return _mapping(self._exchange(call, timeout_seconds))
 
-    def _get_from_peer_port(
-        self, path: str, timeout_seconds: float
-    ) -> tuple[http.client.HTTPMessage, object]:
+    def _get_from_peer_port(self, path: str, timeout_seconds: float) -> object:
         call = _Call(
             method="GET",
             path=path,
@@ -193,9 +178,7 @@ class GatewayClient:
         )
         return self._exchange(call, timeout_seconds)
 
-    def _exchange(
-        self, call: _Call, timeout_seconds: float
-    ) -> tuple[http.client.HTTPMessage, object]:
+    def _exchange(self, call: _Call, timeout_seconds: float) -> object:
         deadline = Deadline.after(self._clock, timeout_seconds)
         connection = http.client.HTTPSConnection(
             self._address.compressed,
@@ -219,7 +202,7 @@ class GatewayClient:
             connection.close()
         if answer.status != http.client.OK:
             raise _refusal(answer.status, raw)
-        return answer.headers, _parsed(raw)
+        return _parsed(raw)
 
     def _read(
         self,
@@ -339,13 +322,6 @@ def _number(value: Json, name: str) -> int:
     if len(found) > 20:
         raise _odd(f"{name} is too long")
     return int(found)
-
-
-def _bare_number(value: object, name: str) -> int:
-    found = _mapping(value).get(name)
-    if isinstance(found, bool) or not isinstance(found, int):
-        raise _odd(f"{name} is no number")
-    return found
 
 
 def _flag(value: Json, name: str) -> bool:

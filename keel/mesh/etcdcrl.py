@@ -3,7 +3,8 @@
 Rules:
 (L1) One DER, signed by the current root, with the serials of every generation still trusted: etcd
      takes one file, looks at serials only, and a second root's empty CRL would readmit people.
-(L2) Taken only when signed under a pinned root and of a higher number than the one held.
+(L2) Read only when signed under a root that the reader names; of several the highest number counts
+     (keel.mesh.etcdrevoke.newest_known).
 (L3) A root is never on it: etcd would then refuse chains that carry the root and no others.
 (L4) Past its nextUpdate it still counts and still starts etcd; that it is late is a warning.
 """
@@ -145,15 +146,6 @@ def is_crl(raw: bytes) -> bool:
     except etcdcert.UNPARSED:
         return False
     return True
-
-
-def accept_crl(raw: bytes, roots: Sequence[x509.Certificate], *, held_number: int) -> Crl:
-    """read_crl, and a higher number than the one held (0 when none is): PkiRejected `crl-older`
-    otherwise (L2)."""
-    crl = read_crl(raw, roots)
-    if crl.number <= held_number:
-        raise _rejected("crl-older", f"number {crl.number}", f"one above {held_number}")
-    return crl
 
 
 def _entry(revoked: Revoked) -> x509.RevokedCertificate:

@@ -249,7 +249,6 @@ def observe(host: Host, spec: Spec, node: Node) -> MemberView:
         unit=etcdplan.Unit(
             active=state.active in ("active", "activating", "reloading"),
             enabled=state.enabled == "enabled",
-            masked=state.enabled == "masked",
             ours=_files_are_laid(host),
         ),
         running=own_etcd(host),

@@ -52,7 +52,6 @@ class Unit:
 
     active: bool
     enabled: bool
-    masked: bool
     ours: bool
 
 

@@ -155,16 +155,6 @@ def refuse_expelled(host: Host, node: Node) -> None:
     )
 
 
-def still_counted(node: Node, members: Sequence[EtcdMember]) -> tuple[str, ...]:
-    """The names of removed members that etcd lists still (R4)."""
-    gone = expulsion.removed_at(node.roster, node.view)
-    return tuple(
-        expulsion.name_of(node.roster, gone[address])
-        for one in members
-        if (address := etcdchange.address_of(one)) in gone
-    )
-
-
 def _end_place(host: Host, node: Node, key: SigningKey, name: str) -> str | Waiting:
     """Its place in etcd's list, as far as this node can end it."""
     if not _in_cluster(host):

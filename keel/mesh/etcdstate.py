@@ -237,13 +237,6 @@ def dequeue(queue: Queue, what: Wanted, subject: SigningKey) -> Queue:
     return replace(queue, entries=kept)
 
 
-def to_the_end(queue: Queue, what: Wanted, subject: SigningKey) -> Queue:
-    """Let the others go first (a learner that never started)."""
-    found = tuple(e for e in queue.entries if (e.what, e.subject) == (what, subject))
-    rest = tuple(e for e in queue.entries if (e.what, e.subject) != (what, subject))
-    return replace(queue, entries=rest + found)
-
-
 def fail(
     failures: Failures, *, code: str, subject: str, text: str, remedy: str, now: datetime
 ) -> Failures:

@@ -71,9 +71,9 @@ def checks(members: tuple[Examined, ...]) -> tuple[Check, ...]:
     return tuple(found)
 
 
-def fit(found: tuple[Check, ...]) -> bool:
-    """Whether nothing speaks against it."""
-    return all(check.verdict is not Verdict.NO_GO for check in found)
+def against(found: tuple[Check, ...]) -> tuple[Check, ...]:
+    """What speaks against it."""
+    return tuple(check for check in found if check.verdict is Verdict.NO_GO)
 
 
 def _member(one: Examined) -> list[Check]:

@@ -77,9 +77,6 @@ class WireGuardTools:
             if other.ip != address:
                 self._address("del", other, interface)
 
-    def set_private(self, interface: str, private: Secret) -> None:
-        self._proc.run(["wg", "set", interface, "private-key", STDIN], stdin=_text(private))
-
     def set_peer(self, interface: str, peer: WgPeer) -> None:
         device = self.show(interface)
         there = None

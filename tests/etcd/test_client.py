@@ -17,7 +17,7 @@ from keel.mesh.etcdcert import der
 from keel.mesh.etcdclient import GatewayClient, Ports, those_with_leader
 from keel.mesh.etcdpki import parse_credential
 from keel.mesh.etcdwords import Cause, GrpcCode, cause_of
-from keel.ports import EtcdMember, EtcdProbe, EtcdStatus
+from keel.ports import EtcdMember, EtcdStatus
 from keel.types import LOCALHOST, Secret
 from tests.etcd.gateway import Gateway, serve, write_files
 from tests.fakes import VirtualClock
@@ -43,10 +43,6 @@ STARTED = (
     '{"ID":"10774284985251642079", "name":"keel-fd0a1b2c3d4e00000000000000610001",'
     ' "peerURLs":["https://[fd0a:1b2c:3d4e::61:1]:2380"],'
     ' "clientURLs":["https://[fd0a:1b2c:3d4e::61:1]:2379"]}'
-)
-PEERS = (
-    '[{"id":10774284985251642079,"peerURLs":["https://[fd0a:1b2c:3d4e::61:1]:2380"]},'
-    '{"id":13090318227195590122,"peerURLs":["https://[fd0a:1b2c:3d4e::63:1]:2380"]}]\n'
 )
 LEARNER = EtcdMember(
     id=17391024687927146502,
@@ -157,15 +153,6 @@ def test_keys_and_values_are_bytes(gateway: Gateway) -> None:
     assert client.get(b"other") is None
 
 
-def test_the_peer_port_tells_cluster_and_members_with_bare_numbers(gateway: Gateway) -> None:
-    gateway.says(PEERS.encode(), headers="X-Etcd-Cluster-ID: ac8c82899691f35d\r\n")
-    assert gateway.client.probe_peer_port() == EtcdProbe(
-        cluster_id=12433456198711374685,
-        member_ids=(10774284985251642079, 13090318227195590122),
-    )
-    assert asked(gateway)[0] == "GET /members HTTP/1.1"
-
-
 @pytest.mark.parametrize(
     ("version", "led"),
     [("not_decided", False), ("3.5.0", True), ("", False)],
@@ -260,23 +247,6 @@ def test_refusals_of_both_gateways_have_their_cause(
 def test_an_answer_that_is_not_etcd_s_is_an_error(gateway: Gateway, body: bytes) -> None:
     gateway.says(body)
     assert error_of(gateway.client.status).grpc_code == GrpcCode.INTERNAL
-
-
-@pytest.mark.parametrize(
-    ("body", "headers"),
-    [
-        (PEERS, ""),
-        (PEERS, "X-Etcd-Cluster-ID: what\r\n"),
-        ("{}", "X-Etcd-Cluster-ID: 1\r\n"),
-        ("[1]", "X-Etcd-Cluster-ID: 1\r\n"),
-        ('[{"id":"1"}]', "X-Etcd-Cluster-ID: 1\r\n"),
-        ('[{"id":true}]', "X-Etcd-Cluster-ID: 1\r\n"),
-    ],
-    ids=["no ID", "no number", "no list", "no members", "a text", "a flag"],
-)
-def test_an_odd_probe_is_an_error(gateway: Gateway, body: str, headers: str) -> None:
-    gateway.says(body.encode(), headers=headers)
-    assert error_of(gateway.client.probe_peer_port).grpc_code == GrpcCode.INTERNAL
 
 
 @pytest.mark.parametrize(

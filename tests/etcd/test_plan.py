@@ -17,8 +17,8 @@ from tests.etcd import make
 from tests.etcd.make import F1, F2
 from tests.pki.make import NOW
 
-OFF = Unit(active=False, enabled=False, masked=False, ours=False)
-ON = Unit(active=True, enabled=True, masked=False, ours=True)
+OFF = Unit(active=False, enabled=False, ours=False)
+ON = Unit(active=True, enabled=True, ours=True)
 CLUSTER_ID = make.formation().cluster_id
 MINE = Marker(formation=F1, attempt=1)
 
@@ -94,14 +94,15 @@ def test_from_a_taken_record_to_a_started_etcd() -> None:
         (replace(FORMED, files_current=False), ["lay-files"]),
         (replace(FORMED, unit=OFF, running=None), ["start-etcd"]),
         (replace(FORMED, unit=replace(ON, ours=False)), ["start-etcd"]),
-        (replace(FORMED, unit=replace(ON, enabled=False, masked=True)), ["start-etcd"]),
+        (replace(FORMED, unit=replace(ON, enabled=False)), ["start-etcd"]),
         (replace(FORMED, stray=StrayMember.FOREIGN), []),
         (replace(STARTED, unit=OFF, data=DataState.EMPTY), ["start-etcd"]),
     ],
     ids=[
         "idle", "granted", "granted beside a stranger", "granted while another runs",
         "granted and issued", "started", "no leader yet", "a leader", "formed",
-        "renewed", "stopped", "running without our drop-in", "masked", "a stray after the birth",
+        "renewed", "stopped", "running without our drop-in", "not enabled",
+        "a stray after the birth",
         "killed between marker and start",
     ],
 )  # fmt: skip

@@ -31,7 +31,6 @@ from keel.mesh.etcdstate import (
     mend,
     read_state,
     start,
-    to_the_end,
     tried,
 )
 from keel.types import EtcdClusterId, EtcdMemberId, FormationId, RecordHash
@@ -158,14 +157,12 @@ def test_tries_are_counted() -> None:
     assert c == queued("c")
 
 
-def test_what_is_served_leaves_and_what_never_started_goes_to_the_end() -> None:
+def test_what_is_served_leaves_the_queue() -> None:
     queue = Queue()
     for name in "bcd":
         queue = enqueue(queue, queued(name, Wanted.LEARNER))
-    moved = to_the_end(queue, Wanted.LEARNER, key("b"))
-    assert [one.subject for one in moved.entries] == [key("c"), key("d"), key("b")]
-    left = dequeue(dequeue(moved, Wanted.LEARNER, key("c")), Wanted.ENROL, key("d"))
-    assert [one.subject for one in left.entries] == [key("d"), key("b")]
+    left = dequeue(dequeue(queue, Wanted.LEARNER, key("c")), Wanted.ENROL, key("d"))
+    assert [one.subject for one in left.entries] == [key("b"), key("d")]
 
 
 def test_a_failure_keeps_its_beginning_until_it_is_gone() -> None:

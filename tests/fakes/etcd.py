@@ -22,7 +22,7 @@ from ipaddress import IPv6Address
 from keel.errors import EtcdError
 from keel.mesh.etcdcert import der
 from keel.mesh.etcdpki import parse_credential
-from keel.ports import EtcdMember, EtcdProbe, EtcdStatus
+from keel.ports import EtcdMember, EtcdStatus
 from keel.types import LOCALHOST, Secret
 from tests.fakes.host import FakeNode
 from tests.fakes.net import FakeNet
@@ -409,12 +409,6 @@ class FakeGateway:
 
     def get(self, key: bytes, *, timeout_seconds: float = 20.0) -> bytes | None:
         return self._led(timeout_seconds).cluster.data.get(key)
-
-    def probe_peer_port(self, *, timeout_seconds: float = 20.0) -> EtcdProbe:
-        process = self._reached(timeout_seconds)
-        return EtcdProbe(
-            cluster_id=process.cluster.id, member_ids=tuple(sorted(process.cluster.members))
-        )
 
     def had_leader(self, *, timeout_seconds: float = 20.0) -> bool:
         return self._reached(timeout_seconds).had_leader

@@ -96,10 +96,6 @@ class FakeWireGuard:
         device = self._device(interface)
         device.address, device.prefix = address, prefix
 
-    def set_private(self, interface: str, private: Secret) -> None:
-        self.effects.happen(f"wg private {interface}")
-        self._device(interface).private = private
-
     def set_peer(self, interface: str, peer: WgPeer) -> None:
         device = self._device(interface)
         check_peer(device.shown(), peer)

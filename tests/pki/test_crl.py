@@ -170,24 +170,6 @@ def test_a_root_of_another_kind_signs_no_crl() -> None:
     assert caught.value.check == "crl-signer"
 
 
-@pytest.mark.parametrize(
-    ("held", "taken"),
-    [
-        pytest.param(0, True, id="none held"),
-        pytest.param(4, True, id="newer"),
-        pytest.param(5, False, id="the same number"),
-        pytest.param(6, False, id="older"),
-    ],
-)
-def test_only_a_higher_number_is_taken(held: int, taken: bool) -> None:
-    raw = _crl(number=5)
-    if taken:
-        assert etcdcrl.accept_crl(raw, [ROOT.certificate], held_number=held).number == 5
-    else:
-        with pytest.raises(PkiRejected, match="crl-older"):
-            etcdcrl.accept_crl(raw, [ROOT.certificate], held_number=held)
-
-
 GOOD = _crl(_revoked(1), _revoked(2, Reason.UNSPECIFIED))
 
 

@@ -7,7 +7,7 @@ from ipaddress import IPv6Address
 
 import pytest
 
-from keel.mesh.fitness import Examined, Verdict, checks, fit
+from keel.mesh.fitness import Examined, Verdict, against, checks
 from keel.mesh.formmsg import ForeignEtcd, Link, Measure, Measured
 from keel.types import Capability, Mode
 
@@ -40,7 +40,7 @@ def said(members: tuple[Examined, ...]) -> dict[tuple[str, str], tuple[str, Verd
 
 def test_at_its_limits_everything_is_fit() -> None:
     found = checks(two(LINK))
-    assert fit(found)
+    assert not against(found)
     assert {check.verdict for check in found} == {Verdict.GO}
     assert all(check.remedy == "" for check in found)
     assert said(two(LINK)) == {
@@ -109,7 +109,7 @@ def test_beyond_a_limit_one_check_says_no_and_what_to_do(row: str) -> None:
     (bad,) = [check for check in found if check.verdict is Verdict.NO_GO]
     assert (bad.what, bad.value) == (what, value)
     assert bad.remedy
-    assert not fit(found)
+    assert against(found)
 
 
 def test_ten_is_newer_than_nine() -> None:
@@ -124,7 +124,7 @@ def test_ten_is_newer_than_nine() -> None:
 def test_a_disk_that_cannot_be_measured_stops_nobody() -> None:
     members = (one(replace(GOOD, sync_seconds=None)),)
     assert said(members)["disk-sync", "a"] == ("<unknown>", Verdict.UNKNOWN)
-    assert fit(checks(members))
+    assert not against(checks(members))
 
 
 def test_a_path_to_whoever_was_not_asked_is_left_out() -> None:

@@ -141,6 +141,35 @@ def test_a_module_is_short_says_what_it_owns_and_hides_no_line(path: Path) -> No
         assert ast.get_docstring(ast.parse(text))
 
 
+OTHERS_CALL = {"get_redirect_target", "handle_accept", "maintenance"}
+"""What the libraries' own classes call by these names."""
+TESTS_CALL = {"CHECKS", "put"}
+"""Orders of numbered checks, compared with what runs; and what writes a key to be read again."""
+
+
+def test_nothing_is_defined_that_only_tests_use() -> None:
+    defined, used = set(), set()
+    for path in MODULES:
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            match node:
+                case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                    defined.add(name)
+                case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name):
+                    used.add(name)
+                case ast.ImportFrom(names=names):
+                    used |= {one.name for one in names if one.asname}
+        for line in tree.body:
+            match line:
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)])
+                    | ast.AnnAssign(target=ast.Name(id=name))
+                ):
+                    defined.add(name)
+    own = {name for name in defined - used if not name.startswith("__")}
+    assert own == OTHERS_CALL | TESTS_CALL
+
+
 def test_no_test_is_skipped_or_patches_keel() -> None:
     for path in sorted((REPOSITORY / "tests").rglob("*.py")):
         if path == Path(__file__):

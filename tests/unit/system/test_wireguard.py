@@ -210,11 +210,6 @@ def test_an_address_for_no_interface_fails_as_ip_does(played: Played) -> None:
         played.tools.set_address("keel0", ADDRESS, PREFIX)
 
 
-def test_another_private_key_goes_by_stdin(played: Played) -> None:
-    played.tools.set_private("keel0", PRIVATE)
-    assert played.changes() == [("wg set keel0 private-key /dev/stdin", PRIVATE_TEXT)]
-
-
 PEER = WgPeer(key=KEY, allowed=IPv6Address("fd00:1:2::7"))
 THERE = f"{KEY}\t(none)\t203.0.113.1:5\tfd00:1:2::7/128\t0\t0\t0\toff"
 THERE_WITH_PSK = THERE.replace("(none)", OTHER)
@@ -322,7 +317,6 @@ def test_dropping_what_is_not_there_is_done_already(played: Played) -> None:
 
 def test_no_secret_is_ever_in_an_argument(played: Played) -> None:
     played.tools.raise_interface("keel0", port=1, mtu=1280, private=PRIVATE)
-    played.tools.set_private("keel0", PRIVATE)
     played.tools.set_peer("keel0", WgPeer(key=KEY, allowed=PEER.allowed, preshared=PRIVATE))
     text = PRIVATE_TEXT.decode().strip()
 
