@@ -19,7 +19,7 @@ from keel.errors import KeelError
 from keel.mesh import etcd, receive, store
 from keel.mesh.firewallrules import invite_range
 from keel.mesh.server import ChannelServer, HttpReply, inherited_sockets
-from keel.spec import apply
+from keel.spec import specfile
 
 
 def run() -> int:
@@ -35,7 +35,7 @@ def run() -> int:
     doors = etcd.doors()
 
     def handle(path: str, source: IPv6Address, body: bytes) -> HttpReply:
-        status, answer = receive.receive(host, apply.load(host), doors, path, source, body)
+        status, answer = receive.receive(host, specfile.load(host), doors, path, source, body)
         return HttpReply(status=status, body=answer)
 
     server = ChannelServer(

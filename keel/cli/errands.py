@@ -16,7 +16,7 @@ from keel.cli import render
 from keel.errors import KeelError
 from keel.mesh import etcdtend, sync, up
 from keel.ports import Host, Units, UnitState
-from keel.spec import apply
+from keel.spec import specfile
 
 PATIENCE_SECONDS = 60.0
 """A pass waits for one that the timer started: that may have looked before the message came."""
@@ -59,12 +59,12 @@ class WarmUnits:
         self._units = units
         self._errands = errands
 
-    def start(self, unit: str, *, block: bool = True) -> None:
-        errand = self._errands.get(unit)
-        if errand is None or block:
-            self._units.start(unit, block=block)
-        else:
-            errand.ask()
+    def start(self, *units: str, block: bool = True) -> None:
+        here = () if block else tuple(unit for unit in units if unit in self._errands)
+        for unit in here:
+            self._errands[unit].ask()
+        if others := tuple(unit for unit in units if unit not in here):
+            self._units.start(*others, block=block)
 
     def state(self, unit: str) -> UnitState:
         return self._units.state(unit)
@@ -101,13 +101,13 @@ def warmed(host: Host) -> Host:
 
     def tend() -> None:
         duties = etcdtend.tend(
-            host, lambda: apply.load(host), apply.enable_etcd, wait_seconds=PATIENCE_SECONDS
+            host, lambda: specfile.load(host), specfile.enable_etcd, wait_seconds=PATIENCE_SECONDS
         )
         for duty in duties:
             sys.stderr.write(f"{duty.name}: {duty.result}: {duty.text}\n")
 
     def exchange() -> None:
-        reached = ", ".join(sync.sync(host, apply.load(host)).value.reached)
+        reached = ", ".join(sync.sync(host, specfile.load(host)).value.reached)
         sys.stderr.write(f"exchanged rosters with {reached or '<none>'}\n")
 
     found[up.TEND_UNIT] = Errand("tend", tend)

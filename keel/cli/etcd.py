@@ -38,9 +38,9 @@ class Tend:
     def run(self, host: Host) -> Report:
         from keel.mesh import etcdtend
         from keel.mesh.duty import Result
-        from keel.spec import apply
+        from keel.spec import specfile
 
-        duties = etcdtend.tend(host, lambda: apply.load(host), apply.enable_etcd)
+        duties = etcdtend.tend(host, lambda: specfile.load(host), specfile.enable_etcd)
         failed = any(duty.result is Result.FAILED for duty in duties)
         return Report(
             text="\n".join(f"{duty.name}: {duty.result}: {duty.text}" for duty in duties),
@@ -62,16 +62,16 @@ class Recover:
     def run(self, host: Host) -> Report:
         from keel.mesh import etcdrecover, etcdtend, store
         from keel.outcome import Waiting, exit_of
-        from keel.spec import apply
+        from keel.spec import specfile
 
-        node, spec = store.require(host), apply.load(host)
+        node, spec = store.require(host), specfile.load(host)
         if self.dry_run:
             return render.plan_report(etcdrecover.preview(host, spec, node))
         found = etcdrecover.recover(host, spec, node)
         if isinstance(found, Waiting):
             said = f"{found.what} waits for {found.waiting_for}: {found.why}; the timer goes on"
         else:
-            duties = etcdtend.tend(host, lambda: apply.load(host), apply.enable_etcd)
+            duties = etcdtend.tend(host, lambda: specfile.load(host), specfile.enable_etcd)
             said = "\n".join((found.value, *(f"{d.name}: {d.text}" for d in duties if d.waiting)))
         document = {"schema": "keel.recover/1", "text": said}
         return Report(text=said, document=document, exit=exit_of(found))
@@ -93,10 +93,10 @@ class Alert:
     def run(self, host: Host) -> Report:
         from keel.mesh import alerting
         from keel.outcome import Incomplete
-        from keel.spec import apply
+        from keel.spec import specfile
 
         tell = alerting.trial if self.test else alerting.deliver
-        came_of = tell(host, apply.load(host))
+        came_of = tell(host, specfile.load(host))
         missing = came_of.missing if isinstance(came_of, Incomplete) else ()
         return Report(
             text="\n".join(f"told {name}" for name in came_of.value) or "nobody was told anything",

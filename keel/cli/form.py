@@ -39,12 +39,12 @@ class Form:
 
     def run(self, host: Host) -> Report:
         from keel.mesh import etcdform
-        from keel.spec import apply
+        from keel.spec import specfile
 
         if self.dry_run:
-            return _preview(etcdform.preview(host, apply.load(host), without=self.without))
+            return _preview(etcdform.preview(host, specfile.load(host), without=self.without))
         outcome = etcdform.form(
-            host, lambda: apply.load(host), apply.enable_etcd, without=self.without
+            host, lambda: specfile.load(host), specfile.enable_etcd, without=self.without
         )
         done = isinstance(outcome, Done)
         changed = outcome.changed if isinstance(outcome, Done) else ()

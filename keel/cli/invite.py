@@ -31,10 +31,10 @@ class Make:
 
     def run(self, host: Host) -> Iterator[Report]:
         from keel.mesh import admit, etcd, store
-        from keel.spec import apply
+        from keel.spec import specfile
 
         words = etcd.words(host, store.require(host))
-        made = admit.make_invite(host, apply.load(host), words, life=self.life).value
+        made = admit.make_invite(host, specfile.load(host), words, life=self.life).value
         expires = codec.format_time(made.state.expires)
         yield Report(
             text=made.token.reveal().decode(),
@@ -77,9 +77,9 @@ class Cancel:
 
     def run(self, host: Host) -> Report:
         from keel.mesh import admit
-        from keel.spec import apply
+        from keel.spec import specfile
 
-        done = admit.cancel(host, apply.load(host), self.invite)
+        done = admit.cancel(host, specfile.load(host), self.invite)
         return Report(
             text="\n".join(done.changed) or "already so",
             document={"schema": "keel.cancel/1", "invite": done.value.invite},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,10 @@ from keel.outcome import Incomplete, exit_of
 from keel.ports import Host
 
 if TYPE_CHECKING:
+    from keel.mesh.join import AskEtcd, Joined, Prepare
     from keel.mesh.store import Node
+    from keel.mesh.token import Token
+    from keel.spec.model import Spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +27,11 @@ class Create:
 
     def run(self, host: Host) -> Report:
         from keel.mesh import create, etcd
-        from keel.spec import apply
+        from keel.spec import specfile
 
         if self.dry_run:
-            return render.plan_report(create.plan(host, apply.load(host)))
-        spec = apply.load(host)
+            return render.plan_report(create.plan(host, specfile.load(host)))
+        spec = specfile.load(host)
         done = create.create(host, spec)
         made = etcd.after_create(host, spec, done.value)
         return Report(
@@ -45,8 +49,8 @@ class Join:
     discard: bool
 
     def run(self, host: Host) -> Report:
-        from keel.mesh import etcd, join
-        from keel.spec import apply
+        from keel.mesh import join
+        from keel.spec import specfile
 
         if self.discard and self.source is None:
             gone = join.discard_pending(host)
@@ -54,19 +58,18 @@ class Join:
                 text=_changed(gone.changed),
                 document={"schema": "keel.discard/1", "discarded": list(gone.value)},
             )
-        spec = apply.load(host)
+        spec = specfile.load(host)
         token = tokens.read(self.source)
+        registry = _registry(host, spec, token)
         done = join.join(
             host,
             spec,
             token,
-            ask_etcd=lambda identity: etcd.enrolment(host, spec, token, identity),
-            prepare=lambda node, part: etcd.before_confirmation(
-                host, lambda: apply.load(host), apply.enable_etcd, node, part
-            ),
+            ask_etcd=registry.ask,
+            prepare=registry.prepare,
             discard=self.discard,
         )
-        said = etcd.after_join(host, lambda: apply.load(host), apply.enable_etcd, done.value)
+        said = registry.finish(done.value)
         return Report(
             text=_changed(done.changed),
             document={
@@ -82,6 +85,34 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Registry:
+    """What a join does about etcd, before, amid and after."""
+
+    ask: AskEtcd
+    prepare: Prepare
+    finish: Callable[[Joined], tuple[str, ...]]
+
+
+def _registry(host: Host, spec: Spec, token: Token) -> _Registry:
+    """A node that cannot run etcd does nothing about it, and loads nothing for it: that would be
+    half of what its join waits for by itself."""
+    from keel.mesh import selfrecord
+    from keel.spec import specfile
+    from keel.types import Capability
+
+    if selfrecord.own_capability(host, spec) is not Capability.ETCD:
+        return _Registry(ask=lambda _: None, prepare=lambda _node, _part: None, finish=lambda _: ())
+    from keel.mesh import etcd
+
+    load, enable = lambda: specfile.load(host), specfile.enable_etcd
+    return _Registry(
+        ask=lambda identity: etcd.enrolment(host, spec, token, identity),
+        prepare=lambda node, part: etcd.before_confirmation(host, load, enable, node, part),
+        finish=lambda joined: etcd.after_join(host, load, enable, joined),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
     """`confirm` is this node's name, which a consent needs."""
 
@@ -92,12 +123,12 @@ class Leave:
     def run(self, host: Host) -> Report:
         from keel.mesh import leave
         from keel.mesh.expulsion import Consent
-        from keel.spec import apply
+        from keel.spec import specfile
 
         given = Consent(without_quorum=self.without_quorum, one_voter=self.one_voter)
         done = leave.leave(
             host,
-            apply.load(host),
+            specfile.load(host),
             typed=self.confirm,
             consent=given if given != Consent() else None,
         )
@@ -120,9 +151,9 @@ class Leave:
 class Sync:
     def run(self, host: Host) -> Report:
         from keel.mesh import sync
-        from keel.spec import apply
+        from keel.spec import specfile
 
-        outcome = sync.sync(host, apply.load(host))
+        outcome = sync.sync(host, specfile.load(host))
         missing = outcome.missing if isinstance(outcome, Incomplete) else ()
         notes = [f"keel: {text}" for text in missing]
         if isinstance(outcome, Incomplete):
@@ -145,9 +176,9 @@ class Sync:
 class Up:
     def run(self, host: Host) -> Report:
         from keel.mesh import network, store
-        from keel.spec import apply
+        from keel.spec import specfile
 
-        network.raise_all(host, apply.wanted(host))
+        network.raise_all(host, specfile.wanted(host))
         node = store.require(host)
         return Report(text=f"mesh/{node.mesh} up", document={"schema": "keel.up/1", **_node(node)})
 

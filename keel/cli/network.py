@@ -13,9 +13,9 @@ class Confirm:
     def run(self, host: Host) -> Report:
         from keel.cli.remove import notes
         from keel.mesh import network
-        from keel.spec import apply
+        from keel.spec import specfile
 
-        done = network.confirm(host, apply.wanted(host))
+        done = network.confirm(host, specfile.wanted(host))
         return Report(
             text="\n".join(done.changed) or "already so",
             document={"schema": "keel.network/1", "changed": list(done.changed)},
@@ -27,9 +27,9 @@ class Confirm:
 class Undo:
     def run(self, host: Host) -> Report:
         from keel.mesh import network
-        from keel.spec import apply
+        from keel.spec import specfile
 
-        done = network.undo(host, apply.wanted(host))
+        done = network.undo(host, specfile.wanted(host))
         return Report(
             text="\n".join(done.changed) or "already so",
             document={"schema": "keel.network/1", "changed": list(done.changed)},

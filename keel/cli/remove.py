@@ -32,14 +32,14 @@ class Remove:
         from keel.mesh import remove
         from keel.mesh.expulsion import Consent
         from keel.mesh.removal import Mode
-        from keel.spec import apply
+        from keel.spec import specfile
 
         mode = Mode.LOST if self.lost else Mode.VOTE if self.vote else Mode.PLAIN
         consent = Consent(without_quorum=self.without_quorum, one_voter=self.one_voter)
         if self.dry_run:
             return render.plan_report(remove.plan(host, self.member, mode, consent=consent))
         outcome = remove.remove(
-            host, apply.load(host), self.member, mode, typed=self.confirm, consent=consent
+            host, specfile.load(host), self.member, mode, typed=self.confirm, consent=consent
         )
         if isinstance(outcome, Incomplete):
             return waiting(outcome)

@@ -32,9 +32,9 @@ FIXED = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Show:
     def run(self, host: Host) -> Report:
-        from keel.spec import apply, parse
+        from keel.spec import parse, specfile
 
-        spec = apply.wanted(host)
+        spec = specfile.wanted(host)
         return Report(
             text=parse.render_spec(spec),
             document={"schema": "keel.spec/1", "spec": parse.as_document(spec)},
@@ -46,11 +46,11 @@ class Check:
     file: Path | None
 
     def run(self, host: Host) -> Report:
-        from keel.spec import apply
+        from keel.spec import apply, specfile
 
         path = self.file or host.paths.spec
         try:
-            spec = apply.wanted(host, path, needed=True)
+            spec = specfile.wanted(host, path, needed=True)
         except DiskTrouble as error:
             if error.error_number == errno.EACCES and not host.machine.is_root():
                 raise NotRoot from error
@@ -66,7 +66,7 @@ class Apply:
 
     def run(self, host: Host) -> Report:
         from keel.cli.remove import waiting
-        from keel.spec import apply
+        from keel.spec import apply, specfile
 
         if self.dry_run:
             return render.plan_report(apply.plan(host))
@@ -74,7 +74,7 @@ class Apply:
         if done.value.waiting is not None:
             return waiting(done.value.waiting)
         notes = [f"keel: waits for {w.waiting_for}: {w.why}" for w in done.value.left.waiting]
-        notes += _fixed(apply.fixed(host, apply.wanted(host)))
+        notes += _fixed(apply.fixed(host, specfile.wanted(host)))
         if done.value.restart_due:
             notes += [
                 "keel: etcd still runs with the settings it was started with",
@@ -96,9 +96,9 @@ class Apply:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
     def run(self, host: Host) -> Report:
-        from keel.spec import apply
+        from keel.spec import apply, specfile
 
-        makable, fixed = apply.differences(host), apply.fixed(host, apply.wanted(host))
+        makable, fixed = apply.differences(host), apply.fixed(host, specfile.wanted(host))
         found = (*makable, *fixed)
         rows = [{"name": one.name, "now": one.now, "wanted": one.wanted} for one in found]
         return Report(

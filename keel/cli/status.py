@@ -35,9 +35,9 @@ def look(host: Host) -> Document:
     """One look at everything, as keel.status/1."""
     from keel.mesh import etcdlook, report, selfrecord, status
     from keel.mesh.etcdlook import Role
-    from keel.spec import apply
+    from keel.spec import specfile
 
-    spec = apply.load(host)
+    spec = specfile.load(host)
     seen = status.look(host, spec)
     roles = {key: Role(said) for key, said in seen.etcd_roles.items() if said in set(Role)}
     etcd = etcdlook.look(host, spec, seen.node, roles)

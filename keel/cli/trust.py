@@ -37,10 +37,10 @@ class Change:
 
     def run(self, host: Host) -> Report:
         from keel.mesh import trustflow
-        from keel.spec import apply
+        from keel.spec import specfile
 
         change = trustflow.add_root if self.add else trustflow.drop_root
-        done = change(host, apply.load(host), self.member)
+        done = change(host, specfile.load(host), self.member)
         return Report(
             text="\n".join(done.changed) or "already so",
             document={"schema": "keel.trust-change/1", "member": done.value.display},

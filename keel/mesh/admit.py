@@ -194,7 +194,9 @@ def confirm(
         node, _ = store.merge_into(host, node, records)
         _keep_for_etcd(host, state.claim, confirming)
         store.save_invite(host, spent)
-        up.bring_up(host, spec, node, store.load_invites(host))
+        # The joiner waits: its peer is all that changes.
+        peers = up.wanted_peers(spec, node, store.load_invites(host), host.clock.now())
+        up.set_peers(host, spec, peers)
     return True
 
 

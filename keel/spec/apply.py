@@ -1,16 +1,15 @@
-"""The spec's file, and making this node what it says (O4, E6).
+"""Making this node what its spec says (O4, E6).
 
-Owns reading /etc/keel/spec.yaml, the one change that keel makes to it by itself, and the order of
-apply: first the mesh's ground, then what etcd needs. Decides nothing: keel.spec.diff and
-keel.mesh.etcdplan do. It never restarts a running etcd; it says when that is due.
+Owns the order of apply: first the mesh's ground, then what etcd needs. Decides nothing:
+keel.spec.diff and keel.mesh.etcdplan do. It never restarts a running etcd, and says when that is
+due.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from keel.errors import Refused, SpecError
+from keel.errors import Refused
 from keel.mesh import (
     etcdlook,
     etcdmember,
@@ -29,13 +28,11 @@ from keel.mesh.store import Node
 from keel.mesh.window import Window
 from keel.outcome import Done, Incomplete, Plan, Step
 from keel.ports import Host
-from keel.spec import diff, parse
+from keel.spec import diff
 from keel.spec.diff import Action, Difference, Fixed, NodeView
-from keel.spec.model import Overlay, Spec
+from keel.spec.model import Spec
+from keel.spec.specfile import enable_etcd, load, wanted
 
-NEW_SPEC = b"# This node's spec; keel.spec(5) describes it. Check it with `keel spec check`.\n"
-SPEC_MODE = 0o640
-"""It may name a webhook with a secret in its URL."""
 INTERFACE = "network.wireguard.interface"
 _RAISED = (Action.RESET, Action.WRITE_CHANNEL, Action.RAISE)
 """What raising the interface does in one."""
@@ -51,38 +48,6 @@ class Applied:
     left: Plan
     restart_due: bool
     waiting: Incomplete[Window] | None = None
-
-
-def load(host: Host) -> Spec:
-    """What holds on this node: the operator's spec, but port, MTU and endpoints as they were last
-    applied."""
-    return netsettings.in_force(host, wanted(host))
-
-
-def wanted(host: Host, path: Path | None = None, *, needed: bool = False) -> Spec:
-    """The operator's spec; every default when there is no file, unless it is `needed`."""
-    place = path or host.paths.spec
-    raw = host.files.read(place)
-    if raw is None and needed:
-        raise SpecError("", "no such file", file=place)
-    return parse.parse_spec(raw or b"", file=place)
-
-
-def set_etcd(host: Host, state: Overlay) -> bool:
-    """Write overlays.etcd into the spec, all else unchanged; False when it says so already."""
-    raw = host.files.read(host.paths.spec)
-    before = NEW_SPEC if raw is None else raw
-    after = parse.set_etcd_overlay(before, state)
-    if after == before:
-        return False
-    host.files.make_dir(host.paths.spec.parent, mode=0o755)
-    host.files.write(host.paths.spec, after, mode=SPEC_MODE)
-    return True
-
-
-def enable_etcd(host: Host) -> None:
-    """overlays.etcd: enabled, once this node is to be a member of the cluster."""
-    set_etcd(host, Overlay.ENABLED)
 
 
 def differences(host: Host) -> tuple[Difference, ...]:

@@ -41,8 +41,8 @@ class Systemd:
             stale=found.get("NeedDaemonReload") == "yes",
         )
 
-    def start(self, unit: str, *, block: bool = True) -> None:
-        self._change("start", unit, block=block)
+    def start(self, *units: str, block: bool = True) -> None:
+        self._change("start", *units, block=block)
 
     def stop(self, unit: str) -> None:
         self._change("stop", unit, block=True)
@@ -75,9 +75,9 @@ class Systemd:
     def scheduled(self, unit: str) -> bool:
         return self.state(_timer_of(unit)).active == "active"
 
-    def _change(self, verb: str, unit: str, *, block: bool) -> None:
+    def _change(self, verb: str, *units: str, block: bool) -> None:
         how = [] if block else ["--no-block"]
-        self._proc.run(["systemctl", verb, *how, "--", unit], timeout_seconds=BLOCK_SECONDS)
+        self._proc.run(["systemctl", verb, *how, "--", *units], timeout_seconds=BLOCK_SECONDS)
 
 
 def _timer_of(unit: str) -> str:

@@ -38,6 +38,9 @@ class WireGuardTools:
         link = self._link(interface)
         if link is None:
             return None
+        return self._device(interface, link)
+
+    def _device(self, interface: str, link: LinkFacts) -> WgDevice:
         done = self._proc.run(["wg", "show", interface, "dump"])
         dump = parse_dump(done.stdout.decode("utf-8", "replace"))
         return WgDevice(
@@ -52,14 +55,14 @@ class WireGuardTools:
 
     def raise_interface(self, interface: str, *, port: int, mtu: int, private: Secret) -> WgBackend:
         mtu = max(mtu, MIN_MTU)
-        if self._link(interface) is None:
+        there = self._link(interface)
+        if there is None:
             self._make(interface)
-        device = self._wait_until_there(interface)
+        link, device = self._wait_until_there(interface, there)
         keys = ["private-key", STDIN]
         listen = [] if device.port == port else ["listen-port", str(port)]
         self._proc.run(["wg", "set", interface, *listen, *keys], stdin=_text(private))
-        link = self._link(interface)
-        if link is None or not link.up or link.mtu != mtu:
+        if not link.up or link.mtu != mtu:
             self._proc.run(["ip", "link", "set", "dev", interface, "mtu", str(mtu), "up"])
         return device.backend
 
@@ -135,18 +138,19 @@ class WireGuardTools:
             raise ProcFailed(argv, done.returncode, stderr)
         self._units.start(_unit(interface))
 
-    def _wait_until_there(self, interface: str) -> WgDevice:
+    def _wait_until_there(
+        self, interface: str, link: LinkFacts | None
+    ) -> tuple[LinkFacts, WgDevice]:
         """wireguard-go makes its interface, and then its socket, a moment after it started."""
         deadline = Deadline.after(self._clock, USERSPACE_SECONDS)
         while True:
+            link = link or self._link(interface)
             try:
-                device = self.show(interface)
+                if link is not None:
+                    return link, self._device(interface, link)
             except ProcFailed:
                 if deadline.passed(self._clock):
                     raise
-                device = None
-            if device is not None:
-                return device
             if deadline.passed(self._clock):
                 raise DeadlinePassed(f"raising {interface}", _unit(interface))
             self._clock.sleep(POLL_SECONDS)

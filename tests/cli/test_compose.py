@@ -44,6 +44,18 @@ def test_composing_loads_neither_http_nor_certificates() -> None:
     assert done.stdout == "[]\n"
 
 
+def test_what_a_join_needs_of_the_mesh_loads_nothing_of_the_registry() -> None:
+    """Imports are most of what a short command takes."""
+    code = (
+        "import sys; import keel.mesh.join, keel.spec.specfile;"
+        "print(sorted(n for n in sys.modules if n.startswith('keel.mesh.etcd')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
 def test_the_gateway_gets_the_newest_leaves_that_are_whole(tmp_path: Path) -> None:
     paths = Paths(tmp_path)
     for number, names in ((1, ("client.pem", "member.pem")), (2, ("member.pem",))):

@@ -98,6 +98,15 @@ def test_whoever_waits_for_a_pass_has_systemd_start_it(real: FakeUnits) -> None:
     assert real.unit(up.TEND_UNIT).starts == 1
 
 
+def test_of_units_that_start_together_each_starts_where_it_belongs(real: FakeUnits) -> None:
+    ran: list[str] = []
+    warm = units_with(real, lambda: ran.append("tend"))
+    warm.start(up.TEND_UNIT, up.FAST_TIMER, block=False)
+    wait_for_all("here")
+    assert ran == ["tend"]
+    assert (real.unit(up.TEND_UNIT).starts, real.unit(up.FAST_TIMER).starts) == (0, 1)
+
+
 def test_every_other_unit_is_systemds(real: FakeUnits) -> None:
     warm = units_with(real, lambda: None)
     warm.enable(up.SOCKET_UNIT, up.MESH_UNIT)

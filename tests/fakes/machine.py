@@ -104,10 +104,11 @@ class FakeUnits:
             stale=found.stale,
         )
 
-    def start(self, unit: str, *, block: bool = True) -> None:
-        self.effects.happen(f"start {unit}")
-        if not self.unit(unit).active:
-            self._start(unit)
+    def start(self, *units: str, block: bool = True) -> None:
+        for unit in units:  # systemd takes one job after another: a kill may come in between
+            self.effects.happen(f"start {unit}")
+            if not self.unit(unit).active:
+                self._start(unit)
 
     def stop(self, unit: str) -> None:
         self.effects.happen(f"stop {unit}")
@@ -122,6 +123,8 @@ class FakeUnits:
         self.effects.happen(f"enable {' '.join(units)}")
         for unit in units:
             self.unit(unit).enabled = True
+        for each in self.units.values():
+            each.stale = True  # so systemd says of all, loaded or not, until it is reloaded
 
     def disable(self, unit: str) -> None:
         self.effects.happen(f"disable {unit}")

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from keel.cli.mesh import Join
+from keel.cli.verb import Report
 from keel.errors import PeerError, Refused
-from keel.mesh import create, members, roster, store, up
+from keel.mesh import create, etcdstore, members, roster, store, up
 from keel.spec import apply
 from tests.flow.world import World
 
@@ -28,6 +30,58 @@ def test_three_nodes_become_one_mesh(world: World) -> None:
     ] * 3
     assert len({roster.digest(v.roster) for v in views}) == 1
     assert members.find(views[2].view, "b").address == views[1].address
+
+
+@pytest.mark.parametrize(
+    ("mode", "enrolled"), [("cloud", False), ("cloud_advanced", True)], ids=["plain", "capable"]
+)
+def test_the_command_brings_the_registry_along_where_it_can_run(
+    world: World, tmp_path: Path, mode: str, enrolled: bool
+) -> None:
+    world.node("a")
+    world.node("b", mode=mode)
+    world.create("a")
+    token = tmp_path / "token"
+    token.write_bytes(world.make_invite("a").token.reveal())
+    report = Join(source=str(token), discard=False).run(world.host("b"))
+    assert isinstance(report, Report)
+    assert report.text == f"member/{world.loaded('b').address} joined"
+    assert (etcdstore.load_intermediate(world.host("b")) is not None) is enrolled
+
+
+def test_a_confirmation_changes_the_joiners_peer_and_nothing_else_of_the_interface(
+    world: World,
+) -> None:
+    """The joiner waits for the answer meanwhile."""
+    for name in "ab":
+        world.node(name, mode="cloud")
+    world.create("a")
+    token = world.invite("a")
+    inviter = world.net.nodes["a"]
+    inviter.effects.done.clear()
+    world.join("b", token)
+    touched = [what for what in inviter.effects.done if what.startswith(("wg ", "firewall"))]
+    key = world.loaded("b").identity.wireguard.public
+    assert {what for what in touched if key not in what} == set()
+    assert inviter.host.wireguard.show("keel0").peers  # type: ignore[union-attr]  # it is raised
+
+
+def test_systemd_loads_its_units_anew_only_where_it_has_an_older_one(world: World) -> None:
+    fresh, older, killed = (world.node(name, mode="cloud") for name in "abc")
+    world.create("a")
+    assert fresh.units.reloads == 0
+    older.units.unit(up.SOCKET_UNIT).stale = True
+    world.create("b")
+    assert older.units.reloads == 1
+    assert older.effects.done.index("daemon-reload") < older.effects.done.index(
+        f"start {up.SOCKET_UNIT}"
+    )
+    killed.units.unit(up.SOCKET_UNIT).stale = True
+    killed.effects.crash_on = lambda text: text == "daemon-reload"
+    assert killed.dies(lambda: world.create("c"))
+    killed.new_life()
+    world.create("c")
+    assert killed.units.reloads == 1
 
 
 def test_a_peer_that_wireguard_does_not_take_keeps_nobody_elses_from_being_set(

@@ -9,7 +9,7 @@ import pytest
 from keel.cli.spec import Check
 from keel.errors import DiskTrouble, KeelError, Refused, SpecError
 from keel.mesh import create, store, up
-from keel.spec import apply
+from keel.spec import apply, specfile
 from keel.spec.diff import UNITS, Action, Fixed, fixed_differences
 from keel.spec.model import Overlay, Spec
 from tests.fakes import FakeNet, FakeNode, crash_points
@@ -23,7 +23,7 @@ def write_spec(node: FakeNode, text: str) -> None:
 def make_member(root: Path) -> FakeNode:
     """A mesh of one whose spec then changed, and whose sync timer somebody stopped."""
     node = FakeNet(root).node("a")
-    create.create(node.host, apply.load(node.host))
+    create.create(node.host, specfile.load(node.host))
     node.units.disable("keel-mesh-sync.timer")
     node.units.stop("keel-mesh-sync.timer")
     node.paths.channel_drop_in.unlink()
@@ -88,7 +88,7 @@ def test_tcp_is_bound_and_unbound_as_the_spec_says(tmp_path: Path) -> None:
     node = FakeNet(tmp_path).node("a")
     node.overlay_etcd_installed = True
     write_spec(node, "installation: {mode: cloud_advanced}\n")
-    create.create(node.host, apply.load(node.host))
+    create.create(node.host, specfile.load(node.host))
     assert apply.differences(node.host) == ()
     write_spec(node, "installation: {mode: cloud_advanced}\nnetwork: {tcp_bound: off}\n")
     assert [item.name for item in apply.differences(node.host)] == ["tcp_bound"]
@@ -99,29 +99,29 @@ def test_tcp_is_bound_and_unbound_as_the_spec_says(tmp_path: Path) -> None:
 def test_enabling_etcd_keeps_the_operators_words(tmp_path: Path) -> None:
     node = FakeNet(tmp_path).node("a")
     write_spec(node, "# mine\noverlays: {etcd: disabled}   # not yet\n")
-    apply.enable_etcd(node.host)
+    specfile.enable_etcd(node.host)
     assert node.paths.spec.read_text() == "# mine\noverlays: {etcd: enabled}   # not yet\n"
     node.new_life()
-    assert not apply.set_etcd(node.host, Overlay.ENABLED)
+    assert not specfile.set_etcd(node.host, Overlay.ENABLED)
     assert not node.effects.done
 
 
 def test_enabling_etcd_without_a_spec_begins_one(tmp_path: Path) -> None:
     node = FakeNet(tmp_path).node("a")
-    apply.enable_etcd(node.host)
-    assert apply.load(node.host).etcd_enabled
+    specfile.enable_etcd(node.host)
+    assert specfile.load(node.host).etcd_enabled
     assert node.paths.spec.stat().st_mode & 0o777 == 0o640
 
 
 def test_a_file_that_was_named_has_to_be_there(tmp_path: Path) -> None:
     node = FakeNet(tmp_path).node("a")
     with pytest.raises(SpecError, match="no such file"):
-        apply.wanted(node.host, tmp_path / "nowhere.yaml", needed=True)
+        specfile.wanted(node.host, tmp_path / "nowhere.yaml", needed=True)
 
 
 def test_a_member_keeps_its_interface_and_nothing_changes(tmp_path: Path) -> None:
     node = FakeNet(tmp_path).node("a")
-    create.create(node.host, apply.load(node.host))
+    create.create(node.host, specfile.load(node.host))
     write_spec(node, "network: {wireguard: {interface: keel7, mtu: 1300}}\n")
     node.new_life()
     for command in (apply.apply, apply.plan):
@@ -129,7 +129,7 @@ def test_a_member_keeps_its_interface_and_nothing_changes(tmp_path: Path) -> Non
             command(node.host)
         assert caught.value.rule == "interface-fixed"
     assert not [text for text in node.effects.done if not text.startswith("lock")]
-    up.bring_up(node.host, apply.load(node.host), store.require(node.host), ())
+    up.bring_up(node.host, specfile.load(node.host), store.require(node.host), ())
     assert list(node.wireguard.devices) == ["keel0"]
     assert [one.name for one in apply.differences(node.host)] == ["wireguard.mtu"]
 
@@ -137,10 +137,10 @@ def test_a_member_keeps_its_interface_and_nothing_changes(tmp_path: Path) -> Non
 def test_what_a_member_cannot_become_any_more_is_a_difference(tmp_path: Path) -> None:
     node = FakeNet(tmp_path).node("a")
     write_spec(node, "node: {name: a}\n")
-    create.create(node.host, apply.load(node.host))
-    assert apply.fixed(node.host, apply.wanted(node.host)) == ()
+    create.create(node.host, specfile.load(node.host))
+    assert apply.fixed(node.host, specfile.wanted(node.host)) == ()
     write_spec(node, "node: {name: z}\nnetwork: {wireguard: {interface: keel7}}\n")
-    found = apply.fixed(node.host, apply.wanted(node.host))
+    found = apply.fixed(node.host, specfile.wanted(node.host))
     assert [(one.name, one.now, one.wanted) for one in found] == [
         ("network.wireguard.interface", "keel0", "keel7"),
         ("node.name", "a", "z"),

@@ -171,7 +171,7 @@ def test_units_are_changed_by_these_commands() -> None:
     proc = FakeProc()
     units = Systemd(proc)
     units.start("a")
-    units.start("a", block=False)
+    units.start("a", "b", block=False)
     units.stop("a")
     units.restart("a")
     units.restart("a", block=False)
@@ -180,7 +180,7 @@ def test_units_are_changed_by_these_commands() -> None:
     units.reload_configuration()
     assert [" ".join(call.argv[1:]) for call in proc.calls] == [
         "start -- a",
-        "start --no-block -- a",
+        "start --no-block -- a b",
         "stop -- a",
         "restart -- a",
         "restart --no-block -- a",

@@ -129,6 +129,13 @@ def test_one_that_is_up_keeps_its_socket_and_gets_only_its_key(played: Played) -
     assert played.changes() == [("wg set keel0 private-key /dev/stdin", PRIVATE_TEXT)]
 
 
+def test_raising_looks_once(played: Played) -> None:
+    """A join waits for every look: each is a program's start."""
+    played.tools.raise_interface("keel0", port=51820, mtu=1280, private=PRIVATE)
+    looks = [call.argv for call in played.proc.calls if call.argv in (SHOW_LINK, SHOW_DEVICE)]
+    assert looks == [SHOW_LINK, SHOW_DEVICE]
+
+
 def test_the_mtu_is_never_under_1280(played: Played) -> None:
     played.proc.answers[SHOW_LINK] = _link(mtu=1500)
     played.tools.raise_interface("keel0", port=51820, mtu=1000, private=PRIVATE)

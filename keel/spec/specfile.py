@@ -1,0 +1,51 @@
+"""The spec's file: read by every command, and the one change that keel makes to it by itself (E6).
+
+Owns /etc/keel/spec.yaml. Apart from keel.spec.apply, which needs most of keel: no command is to
+load all that to know its own spec.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from keel.errors import SpecError
+from keel.mesh import netsettings
+from keel.ports import Host
+from keel.spec import parse
+from keel.spec.model import Overlay, Spec
+
+NEW_SPEC = b"# This node's spec; keel.spec(5) describes it. Check it with `keel spec check`.\n"
+SPEC_MODE = 0o640
+"""It may name a webhook with a secret in its URL."""
+
+
+def load(host: Host) -> Spec:
+    """What holds on this node: the operator's spec, but port, MTU and endpoints as they were last
+    applied."""
+    return netsettings.in_force(host, wanted(host))
+
+
+def wanted(host: Host, path: Path | None = None, *, needed: bool = False) -> Spec:
+    """The operator's spec; every default when there is no file, unless it is `needed`."""
+    place = path or host.paths.spec
+    raw = host.files.read(place)
+    if raw is None and needed:
+        raise SpecError("", "no such file", file=place)
+    return parse.parse_spec(raw or b"", file=place)
+
+
+def set_etcd(host: Host, state: Overlay) -> bool:
+    """Write overlays.etcd into the spec, all else unchanged; False when it says so already."""
+    raw = host.files.read(host.paths.spec)
+    before = NEW_SPEC if raw is None else raw
+    after = parse.set_etcd_overlay(before, state)
+    if after == before:
+        return False
+    host.files.make_dir(host.paths.spec.parent, mode=0o755)
+    host.files.write(host.paths.spec, after, mode=SPEC_MODE)
+    return True
+
+
+def enable_etcd(host: Host) -> None:
+    """overlays.etcd: enabled, once this node is to be a member of the cluster."""
+    set_etcd(host, Overlay.ENABLED)
