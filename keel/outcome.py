@@ -33,6 +33,11 @@ class Waiting:
     why: str
     since: datetime | None = None
 
+    @property
+    def text(self) -> str:
+        """The whole of it as a sentence."""
+        return f"{self.what} waits for {self.waiting_for}: {self.why}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incomplete(Generic[T]):

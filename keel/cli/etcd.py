@@ -69,7 +69,7 @@ class Recover:
             return render.plan_report(etcdrecover.preview(host, spec, node))
         found = etcdrecover.recover(host, spec, node)
         if isinstance(found, Waiting):
-            said = f"{found.what} waits for {found.waiting_for}: {found.why}; the timer goes on"
+            said = f"{found.text}; the timer goes on"
         else:
             duties = etcdtend.tend(host, lambda: specfile.load(host), specfile.enable_etcd)
             said = "\n".join((found.value, *(f"{d.name}: {d.text}" for d in duties if d.waiting)))

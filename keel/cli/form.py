@@ -51,9 +51,7 @@ class Form:
         missing = () if isinstance(outcome, Done) else outcome.missing
         left = render.plan_document(outcome.value)
         notes = [f"keel: {text}" for text in missing]
-        notes += [
-            f"keel: {w.what} waits for {w.waiting_for}: {w.why}" for w in outcome.value.waiting
-        ]
+        notes += [f"keel: {w.text}" for w in outcome.value.waiting]
         notes.append(
             "keel: hint: `keel mesh etcd status` shows the cluster"
             if isinstance(outcome, Done)

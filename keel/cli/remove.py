@@ -105,10 +105,7 @@ def notes(removed: Removed) -> tuple[str, ...]:
     if removed.etcd:
         found.append(f"keel: etcd: {removed.etcd}")
     found += [f"keel: {said}" for said in removed.enforced.holds]
-    found += [
-        f"keel: not enforced yet: {one.what} waits for {one.waiting_for}: {one.why}"
-        for one in removed.enforced.waiting
-    ]
+    found += [f"keel: not enforced yet: {one.text}" for one in removed.enforced.waiting]
     return tuple(found)
 
 

@@ -39,6 +39,6 @@ def done(name: str, text: str, *, is_open: bool = False) -> Duty:
 
 def waits(name: str, *waiting: Waiting, is_open: bool = False) -> Duty:
     """Something has to happen first; the sentence is that of the first."""
-    first = waiting[0]
-    text = f"{first.what} waits for {first.waiting_for}: {first.why}"
-    return Duty(name=name, result=Result.WAITING, text=text, waiting=waiting, open=is_open)
+    return Duty(
+        name=name, result=Result.WAITING, text=waiting[0].text, waiting=waiting, open=is_open
+    )

@@ -30,7 +30,7 @@ from keel.mesh import (
 from keel.mesh.admit import EtcdWords
 from keel.mesh.duty import Result
 from keel.mesh.etcdgrants import first_granted, live_grant
-from keel.mesh.etcdholder import holder_of
+from keel.mesh.etcdholder import holder_member, holder_of
 from keel.mesh.etcdmember import EnableSpec
 from keel.mesh.etcdmsg import Grant
 from keel.mesh.etcdstate import Stage
@@ -80,8 +80,7 @@ def after_create(host: Host, spec: Spec, node: Node) -> tuple[str, ...]:
 
 def words(host: Host, node: Node) -> EtcdWords:
     """What a new token says of the registry; from this node's disk alone."""
-    holder = holder_of(host, node)
-    member = node.view.by_key(holder) if holder else None
+    member = holder_member(host, node)
     roots = etcdstore.load_roots(host)
     root = etcdcert.fingerprint(roots[0]) if roots else None
     return EtcdWords(hint=_hint(host, node), root=root, holder=member.name if member else None)

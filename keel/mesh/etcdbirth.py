@@ -55,6 +55,7 @@ from keel.mesh.etcdmsg import (
 )
 from keel.mesh.etcdrequests import check_given_up
 from keel.mesh.etcdstate import Stage
+from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.invite import Claim, claimed_members
 from keel.mesh.joinmsg import EtcdPart
 from keel.mesh.members import Member
@@ -64,7 +65,6 @@ from keel.outcome import Waiting
 from keel.ports import Host
 from keel.types import Capability, FormationId, Nonce, SigningKey
 
-ETCD_PATH = "/v1/etcd"
 PROBE = "probe"
 CLUSTER = "cluster"
 GIVE_UP = "give-up"
@@ -232,7 +232,7 @@ def birth_view(
         joiner=joiner,
         holder_ready=etcdstore.load_intermediate(host) is not None,
         holder_sees_leader=sees_leader,
-        window_open=host.files.exists(host.paths.window),
+        window_open=store.window_is_open(host),
         by_hand=etcdreserve.forms_here(host, node),
         removed=frozenset(node.view.removed),
     )

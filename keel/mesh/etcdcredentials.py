@@ -8,7 +8,7 @@ from __future__ import annotations
 from keel.errors import PeerError
 from keel.mesh import etcdenrol, etcdissue, etcdmember, etcdreserve, etcdstore, store
 from keel.mesh.duty import Duty, done, nothing, waits
-from keel.mesh.etcdholder import holder_of
+from keel.mesh.etcdholder import holder_member, holder_of
 from keel.mesh.etcdstate import Wanted
 from keel.mesh.store import Node
 from keel.mesh.trust import may_ask
@@ -29,8 +29,7 @@ def duty(host: Host, node: Node) -> Duty:
             return waits(NAME, Waiting(what="a grant", waiting_for="the operator", why=why))
         grant_oneself(host, node)
         return done(NAME, "granted this node its own intermediate")
-    holder = holder_of(host, node)
-    member = node.view.by_key(holder) if holder else None
+    member = holder_member(host, node)
     if member is None:
         why = etcdenrol.UNKNOWN_HOLDER
         return waits(NAME, Waiting(what="a grant", waiting_for="the holder", why=why))

@@ -19,7 +19,7 @@ from keel.errors import Refused
 from keel.mesh import etcdcert, etcdcrl, etcdrevoke, etcdstore, store, talk, up, wire
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdcrl import Crl
-from keel.mesh.etcdplan import CLOCK, CLOCK_DIFFERS
+from keel.mesh.etcdplan import until_clock
 from keel.mesh.records import CRL, MAX_CRL_BYTES, CrlRecord
 from keel.outcome import Waiting
 from keel.ports import Host
@@ -67,7 +67,7 @@ def _refresh(host: Host) -> Waiting | None:
     if _held(host).next_update - now > REFRESH:
         return None
     if talk.clock_is_off(host):
-        return Waiting(what="the next CRL", waiting_for=CLOCK, why=CLOCK_DIFFERS)
+        return until_clock("the next CRL")
     with store.locked(host, "the mesh"):
         etcdrevoke.issue(host, store.require(host))
     return None

@@ -83,7 +83,7 @@ def own_state(host: Host, spec: Spec, node: Node) -> ProbeAnswer:
     return ProbeAnswer(
         capability=selfrecord.own_capability(host, spec),
         confirmed=not host.files.exists(host.paths.pending_join(node.mesh)),
-        window_open=host.files.exists(host.paths.window),
+        window_open=store.window_is_open(host),
         stage=cluster.stage,
         epoch=cluster.epoch,
         holder_epoch=held_epoch(host),

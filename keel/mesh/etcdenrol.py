@@ -19,10 +19,10 @@ from datetime import timedelta
 from keel.errors import PeerError
 from keel.mesh import etcdcert, etcdmember, etcdstore, members, store, talk
 from keel.mesh.duty import Duty, done, nothing, waits
-from keel.mesh.etcdbirth import ETCD_PATH
-from keel.mesh.etcdholder import holder_of
+from keel.mesh.etcdholder import holder_member
 from keel.mesh.etcdmsg import Enroll, EnrollAnswer, Grant, TakeGrant, TakeGrantAnswer
 from keel.mesh.etcdstate import Queue, Queued, Wanted, dequeue, enqueue, tried
+from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.invite import Claim
 from keel.mesh.members import Member
 from keel.mesh.store import Node
@@ -49,7 +49,7 @@ def relay(host: Host, node: Node) -> Duty:
     entries = _entries(host, Wanted.RELAY)
     if not entries:
         return nothing(RELAY, "nobody's request is to be relayed")
-    holder = _holder(host, node)
+    holder = holder_member(host, node)
     if holder is None:
         return nothing(RELAY, UNKNOWN_HOLDER)
     came_of = [_relay_one(host, node, entry, holder) for entry in entries]
@@ -78,7 +78,7 @@ def to_relay(host: Host, claim: Claim) -> None:
 
 def waiting(host: Host, node: Node) -> tuple[Waiting, ...]:
     """What is queued here and for whom it waits; nothing while no holder is known."""
-    holder = _holder(host, node)
+    holder = holder_member(host, node)
     found = []
     for entry in (*_entries(host, Wanted.ENROL), *_entries(host, Wanted.RELAY)):
         subject = node.view.by_key(entry.subject)
@@ -156,11 +156,6 @@ def _relay_one(host: Host, node: Node, entry: Queued, holder: Member) -> Waiting
         came_of = f"{whom.display} refused the request of {joiner.display}: {error.text}"
     served(host, Wanted.RELAY, joiner.key)
     return came_of
-
-
-def _holder(host: Host, node: Node) -> Member | None:
-    holder = holder_of(host, node)
-    return node.view.by_key(holder) if holder else None
 
 
 def _entries(host: Host, what: Wanted) -> tuple[Queued, ...]:

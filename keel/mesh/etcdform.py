@@ -37,11 +37,12 @@ from keel.mesh import (
 )
 from keel.mesh.duty import Result
 from keel.mesh.envelope import Answered
-from keel.mesh.etcdbirth import ETCD_PATH, PROBE_SECONDS
+from keel.mesh.etcdbirth import PROBE_SECONDS
 from keel.mesh.etcdmember import EnableSpec
 from keel.mesh.etcdmsg import Grant
 from keel.mesh.etcdstate import Queued, Wanted
 from keel.mesh.etcdtend import LoadSpec
+from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.fitness import Check
 from keel.mesh.forming import Action
 from keel.mesh.formmsg import (

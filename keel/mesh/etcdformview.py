@@ -17,15 +17,17 @@ from keel.mesh import (
     etcdstore,
     forming,
     selfrecord,
+    store,
     talk,
 )
 from keel.mesh.envelope import Answered
-from keel.mesh.etcdbirth import ETCD_PATH, PROBE, PROBE_SECONDS
+from keel.mesh.etcdbirth import PROBE, PROBE_SECONDS
 from keel.mesh.etcdgrants import Ledger, first_granted, granted_to
 from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdids import address_of_url
 from keel.mesh.etcdmsg import Probe, ProbeAnswer
 from keel.mesh.etcdstate import Stage, Wanted
+from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.forming import FormView, Peer, Reservation
 from keel.mesh.members import Member
 from keel.mesh.store import Node
@@ -97,7 +99,7 @@ def _view(
         key=node.key,
         address=node.address,
         capable=selfrecord.own_capability(host, spec) is Capability.ETCD,
-        window_open=host.files.exists(host.paths.window),
+        window_open=store.window_is_open(host),
         holder=holder,
         holder_name=_name(node, holder),
         root=root,

@@ -34,7 +34,7 @@ from keel.mesh.birth import Party
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdchange import AlreadySo, Changed
 from keel.mesh.etcdmsg import PlaceAnswer, ReplaceAnswer
-from keel.mesh.etcdplan import CLOCK, CLOCK_DIFFERS
+from keel.mesh.etcdplan import until_clock, until_window
 from keel.mesh.etcdsight import Joiner, Sight, look
 from keel.mesh.etcdstate import Wanted
 from keel.mesh.growth import AddLearner, Grown, Growth, LookAgain, Promote, TakeOut
@@ -48,6 +48,7 @@ from keel.ports import EtcdMember, Host
 from keel.types import EtcdMemberId, SigningKey
 
 NAME = "membership"
+GROWTH = "the cluster's growth"
 MAX_STEPS = 8
 """Far more than one pass takes: add, look, look, promote, and the next in line."""
 LOOK_SECONDS = 1.0
@@ -66,11 +67,9 @@ def duty(host: Host, node: Node) -> Duty:
     if etcdstore.load_book(host).formed is None:
         return nothing(NAME, "there is no cluster yet")
     if talk.clock_is_off(host):
-        return waits(
-            NAME, Waiting(what="the cluster's growth", waiting_for=CLOCK, why=CLOCK_DIFFERS)
-        )
-    if host.files.exists(host.paths.window):
-        return waits(NAME, _window())
+        return waits(NAME, until_clock(GROWTH))
+    if store.window_is_open(host):
+        return waits(NAME, until_window(GROWTH))
     return _go_on(host, node)
 
 
@@ -82,8 +81,8 @@ def give_etcd_part(host: Host, node: Node, claim: Claim) -> EtcdPart:
         return part
     joiner = Party(address=claim.address, key=claim.ed25519)
     try:
-        if host.files.exists(host.paths.window):
-            return replace(part, note=_sentence(_window()))
+        if store.window_is_open(host):
+            return replace(part, note=until_window(GROWTH).text)
         found = at_admission(host, node, joiner, claim.name)
     except KeelError as error:  # the grant stands, and the tend goes on
         return replace(part, note=error.summary())
@@ -96,7 +95,7 @@ def at_admission(host: Host, node: Node, joiner: Party, name: str) -> bytes | st
     """The record of a joiner that is a learner now, or why it is not one yet."""
     sight = look(host, node, joiner=Joiner(party=joiner, name=name))
     if isinstance(sight, Waiting):
-        return _sentence(sight)
+        return sight.text
     if etcdchange.by_address(sight.listed, joiner.address) is not None:
         return etcdspread.record_for(host, node, sight.listed, joiner.address)
     decided = growth.plan_growth(sight.view, host.clock.now())
@@ -104,9 +103,9 @@ def at_admission(host: Host, node: Node, joiner: Party, name: str) -> bytes | st
         added = _add(host, decided, sight)
         if not isinstance(added, Waiting):
             return etcdspread.record_for(host, node, added, joiner.address)
-        return _sentence(added)
+        return added.text
     line = [one.party for one in sight.view.line]
-    why = _sentence(decided) if isinstance(decided, Waiting) else growth.ONE_AT_A_TIME
+    why = decided.text if isinstance(decided, Waiting) else growth.ONE_AT_A_TIME
     return f"place {line.index(joiner) + 1} of {len(line)} in the line for the cluster: {why}"
 
 
@@ -127,8 +126,12 @@ def replace_member(host: Host, node: Node, asker: Member, *, dry_run: bool) -> R
     a record that says so. Refused by rule; run again after any interruption it goes on."""
     etcdissue.require_authority(host)
     talk.refuse_wrong_clock(host)
-    if host.files.exists(host.paths.window):
-        raise Refused("replace-window", _window().why, "confirm it or wait, then run this again")
+    if store.window_is_open(host):
+        raise Refused(
+            "replace-window",
+            "a change to the network waits for its confirmation",
+            "confirm it or wait until it is undone, then run this again",
+        )
     sight = _look_for(host, node, asker)
     _check_replacement(sight, asker)
     steps = growth.replacement_plan(asker.display).steps
@@ -184,7 +187,7 @@ def replace_learner(host: Host, node: Node, name: str, *, dry_run: bool = False)
         return step.plan
     stuck = _take_out(host, step, sight)
     if isinstance(stuck, Waiting):
-        return _sentence(stuck)
+        return stuck.text
     return f"{name} was taken out; the next in line is added by the tend"
 
 
@@ -309,7 +312,7 @@ def _look_for(host: Host, node: Node, asker: Member) -> Sight:
 def _line_waits(host: Host, sight: Sight, stuck: Waiting) -> tuple[Waiting, ...]:
     """What is waited for, the line behind it included; each one's reason is kept for whoever asks
     for its place."""
-    first = _sentence(stuck)
+    first = stuck.text
     reasons = {
         one.party.key: first if place == 0 else growth.ONE_AT_A_TIME
         for place, one in enumerate(sight.view.line)
@@ -391,12 +394,3 @@ _OTHERS_FIRST = Waiting(
     waiting_for="the holder",
     why="another node is brought in first",
 )
-
-
-def _window() -> Waiting:
-    why = "a change to the network waits for its confirmation"
-    return Waiting(what="the cluster's growth", waiting_for="the change to the network", why=why)
-
-
-def _sentence(waiting: Waiting) -> str:
-    return f"{waiting.what} waits for {waiting.waiting_for}: {waiting.why}"

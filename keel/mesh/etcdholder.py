@@ -5,6 +5,7 @@ from __future__ import annotations
 from keel import codec
 from keel.errors import BadValue, StateCorrupt
 from keel.mesh import etcdstore, records, wire
+from keel.mesh.members import Member
 from keel.mesh.records import HolderRecord
 from keel.mesh.store import Node
 from keel.ports import Host
@@ -32,6 +33,12 @@ def holder_of(host: Host, node: Node) -> SigningKey | None:
         if node.view.by_key(one.ed25519) is not None and one.ed25519 != node.key
     ]
     return max(live, key=lambda one: (one.epoch, one.ed25519)).ed25519 if live else None
+
+
+def holder_member(host: Host, node: Node) -> Member | None:
+    """The holder as a live member; None when none is known here, or it is a member no more."""
+    key = holder_of(host, node)
+    return None if key is None else node.view.by_key(key)
 
 
 def held_epoch(host: Host) -> int:

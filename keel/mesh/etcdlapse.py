@@ -14,11 +14,10 @@ from __future__ import annotations
 from keel.mesh import birth, etcdrevoke, etcdstore, store, talk
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdcrl import Reason
-from keel.mesh.etcdplan import CLOCK, CLOCK_DIFFERS
+from keel.mesh.etcdplan import until_clock
 from keel.mesh.etcdstate import Queued, Wanted, dequeue, enqueue
 from keel.mesh.invite import Claim, claimed_members
 from keel.mesh.store import Node
-from keel.outcome import Waiting
 from keel.ports import Host
 from keel.types import SigningKey
 
@@ -54,7 +53,7 @@ def duty(host: Host) -> Duty:
     if not watched:
         return nothing(DUTY, "no join waits for its confirmation")
     if talk.clock_is_off(host):
-        return waits(DUTY, Waiting(what="the end of a claim", waiting_for=CLOCK, why=CLOCK_DIFFERS))
+        return waits(DUTY, until_clock("the end of a claim"))
     with store.locked(host, "the mesh"):
         node = store.require(host)
         claims = claimed_members(store.load_invites(host), host.clock.now()).values()

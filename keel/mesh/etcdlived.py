@@ -1,18 +1,50 @@
-"""How long the peers saw this disk live: the guard's question over the channel.
+"""`lived`: how many hours and starts this disk has seen, by its own count and by the peers'
+memory (design section 3). A disk that was put back or copied knows fewer than they were told.
 
-Apart from keel.mesh.etcdstart, because a birth does not ask it and need not load all this.
+Owns the count and the asking. What a restored disk is refused by is keel.mesh.etcdguard's.
 """
 
 from __future__ import annotations
 
-from keel.errors import KeelError
-from keel.mesh import store, talk
-from keel.mesh.etcdbirth import ETCD_PATH, PROBE, PROBE_SECONDS
-from keel.mesh.etcdmsg import Probe, ProbeAnswer
-from keel.ports import Deadline, Host
+from dataclasses import replace
 
-LIVED_SECONDS = 60.0
-LIVED_PAUSE_SECONDS = 2.0
+from keel.errors import KeelError
+from keel.mesh import etcdmember, etcdstore, selfrecord, store, talk
+from keel.mesh.duty import Duty, nothing
+from keel.mesh.etcdbirth import PROBE, PROBE_SECONDS
+from keel.mesh.etcdmsg import Probe, ProbeAnswer
+from keel.mesh.exchange import ETCD_PATH
+from keel.mesh.store import Node
+from keel.ports import Deadline, Host
+from keel.spec.model import Spec
+
+NAME = "lived"
+COUNT_SECONDS = 3600.0
+ASK_SECONDS = 60.0
+PAUSE_SECONDS = 2.0
+
+
+def duty(host: Host, spec: Spec) -> Duty:
+    """Count the hours that this disk lives through, and its starts: a restored one knows fewer
+    than its peers were told. Only while etcd runs: its guard asks the peers first."""
+    if not etcdmember.sees_leader(host) or _counted_lately(host):
+        return nothing(NAME, "counted within the hour")
+    with store.locked(host, "the mesh"):
+        before = etcdstore.load_lived(host)
+        after = replace(before, counter=before.counter + 1)
+        etcdstore.save_lived(host, after)
+        selfrecord.refresh(host, spec, store.require(host), lived=after.counter)
+        host.files.make_dir(host.paths.run, mode=0o755)
+        stamp = f"{host.clock.monotonic():.0f}".encode()
+        host.files.write(host.paths.lived_counted, stamp)
+    return nothing(NAME, f"counted {after.counter}")
+
+
+def is_restored(host: Host, node: Node) -> bool:
+    """Whether this disk knows less of its own life than it told its peers once: the roster brings
+    its own newer word back to it."""
+    me = node.view.by_key(node.key)
+    return me is not None and me.lived > etcdstore.load_lived(host).counter
 
 
 def removed(host: Host) -> bool:
@@ -25,7 +57,7 @@ def highest_lived(host: Host) -> int | None:
     """Questions.highest_lived by the channel: asks until one peer answers or a minute is over."""
     node = store.require(host)
     peers = talk.others(node)
-    deadline = Deadline.after(host.clock, LIVED_SECONDS)
+    deadline = Deadline.after(host.clock, ASK_SECONDS)
     while peers and not deadline.passed(host.clock):
         answers = talk.ask_all(
             host,
@@ -39,5 +71,12 @@ def highest_lived(host: Host) -> int | None:
         heard = [one.body for one in answers.values() if not isinstance(one, KeelError)]
         if heard:
             return max(one.highest_lived_of_you or 0 for one in heard)
-        host.clock.sleep(LIVED_PAUSE_SECONDS)
+        host.clock.sleep(PAUSE_SECONDS)
     return None
+
+
+def _counted_lately(host: Host) -> bool:
+    """Whether this boot counted within the hour; /run forgets with the boot."""
+    raw = host.files.read(host.paths.lived_counted)
+    age = host.clock.monotonic() - float(raw) if raw and raw.isdigit() else -1.0
+    return 0 <= age < COUNT_SECONDS

@@ -17,8 +17,8 @@ from keel.mesh import (
     etcdcert,
     etcdcrl,
     etcdenrol,
-    etcdhours,
     etcdlist,
+    etcdlived,
     etcdmember,
     etcdplace,
     etcdplan,
@@ -27,7 +27,7 @@ from keel.mesh import (
     talk,
 )
 from keel.mesh.birth import BIRTH_SIZE
-from keel.mesh.etcdholder import holder_of
+from keel.mesh.etcdholder import holder_member, holder_of
 from keel.mesh.etcdids import id_text
 from keel.mesh.etcdlist import Known, Listed, Source
 from keel.mesh.etcdstate import Failure, Stage
@@ -128,7 +128,7 @@ def look(host: Host, spec: Spec, node: Node, roles: Mapping[SigningKey, Role]) -
         crl_next_update=read.next_update if read else None,
         waiting=tuple(_named(node, one) for one in left if _holds(one, phase, known)),
         failures=etcdstore.load_failures(host).entries,
-        restored=cluster.stage is not Stage.IDLE and etcdhours.is_restored(host, node),
+        restored=cluster.stage is not Stage.IDLE and etcdlived.is_restored(host, node),
     )
 
 
@@ -204,8 +204,7 @@ def _plan_waits(host: Host, spec: Spec, node: Node) -> tuple[Waiting, ...]:
 
 def holder_name(host: Host, node: Node) -> str:
     """The holder as this node shows it."""
-    holder = holder_of(host, node)
-    member = node.view.by_key(holder) if holder else None
+    member = holder_member(host, node)
     return member.display if member else "a holder of the etcd root"
 
 

@@ -12,9 +12,9 @@ from ipaddress import IPv6Address
 
 from keel import VERSION
 from keel.errors import KeelError, PeerError
-from keel.mesh import clocks, fitness, selfrecord, talk, up
-from keel.mesh.etcdbirth import ETCD_PATH
-from keel.mesh.etcdmember import ETCD_UNIT
+from keel.mesh import clocks, etcdmember, fitness, selfrecord, talk, up
+from keel.mesh.etcdconf import UNIT
+from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.fitness import Check, Examined
 from keel.mesh.formmsg import MAX_PEERS, PADDING_BYTES, ForeignEtcd, Link, Measure, Measured
 from keel.mesh.members import Member
@@ -131,7 +131,7 @@ def _foreign(host: Host) -> ForeignEtcd:
     unmarked = not host.files.exists(host.paths.etcd_marker)
     if host.overlay.data_state() is DataState.PRESENT and unmarked:
         return ForeignEtcd.DATA
-    runs = host.units.state(ETCD_UNIT).active in ("active", "activating", "reloading")
-    if runs and host.overlay.laid("member.pem") is None:
+    runs = host.units.state(UNIT).active in ("active", "activating", "reloading")
+    if runs and not etcdmember.is_laid(host):
         return ForeignEtcd.RUNNING
     return ForeignEtcd.NONE

@@ -72,7 +72,6 @@ from keel.types import (
     SigningKey,
 )
 
-ETCD_UNIT = "etcd.service"
 OWN_STATUS_SECONDS = 5.0
 MAX_STEPS = 16
 """More than a whole birth takes; a Plan that does not end is a bug, not a loop."""
@@ -147,7 +146,7 @@ def take_record(host: Host, node: Node, raw: bytes) -> CheckedRecord:
             roots=etcdstore.load_roots(host),
             cluster=cluster,
             holder_epoch=held_epoch(host),
-            window_open=host.files.exists(host.paths.window),
+            window_open=store.window_is_open(host),
         ),
         host.clock.now(),
     )
@@ -224,12 +223,12 @@ def observe(host: Host, spec: Spec, node: Node) -> MemberView:
     record = current_record(host)
     leaves, granted = etcdstore.load_leaves(host), etcdstore.load_intermediate(host)
     wanted = _files(host, node, cluster, record, leaves)
-    state = host.units.state(ETCD_UNIT)
+    state = host.units.state(etcdconf.UNIT)
     return MemberView(
         address=node.address,
         capable=selfrecord.own_capability(host, spec) is Capability.ETCD,
         confirmed=not host.files.exists(host.paths.pending_join(node.mesh)),
-        window_open=host.files.exists(host.paths.window),
+        window_open=store.window_is_open(host),
         clock_off=talk.clock_is_off(host),
         cluster=cluster,
         record=record,
@@ -249,7 +248,7 @@ def observe(host: Host, spec: Spec, node: Node) -> MemberView:
         unit=etcdplan.Unit(
             active=state.active in ("active", "activating", "reloading"),
             enabled=state.enabled == "enabled",
-            ours=_files_are_laid(host),
+            ours=is_laid(host),
         ),
         running=own_etcd(host),
         names={member.address: member.display for member in node.view.members},
@@ -284,7 +283,7 @@ def execute(host: Host, node: Node, step: Step, enable_spec: EnableSpec) -> None
         case Action.ENABLE_SPEC:
             enable_spec(host)
         case Action.SET_DATA_ASIDE:
-            host.units.stop(ETCD_UNIT)  # it may run, or try to
+            host.units.stop(etcdconf.UNIT)  # it may run, or try to
             host.overlay.set_data_aside(host.clock.now().strftime("%Y%m%dT%H%M%SZ"))
         case Action.WRITE_DROP_IN:
             host.overlay.write_drop_in(etcdconf.render_drop_in(node.prefix))
@@ -352,10 +351,10 @@ def _files(
         token=record.token,
     )
     return {
-        "member.pem": etcdpki.encode_credential(leaves.member),
-        "trust.pem": Secret(host.files.read(host.paths.etcd_trust) or b""),
-        "crl.der": Secret(etcdstore.load_crl(host) or b""),
-        "etcd.env": Secret(etcdconf.render_env(settings)),
+        etcdconf.MEMBER_FILE: etcdpki.encode_credential(leaves.member),
+        etcdconf.TRUST_FILE: Secret(host.files.read(host.paths.etcd_trust) or b""),
+        etcdconf.CRL_FILE: Secret(etcdstore.load_crl(host) or b""),
+        etcdconf.ENV_FILE: Secret(etcdconf.render_env(settings)),
     }
 
 
@@ -413,5 +412,6 @@ def _start_state(cluster: Cluster, record: ClusterRecord) -> RecordState:
     return RecordState.EXISTING if cluster.stage is Stage.FORMED else record.state
 
 
-def _files_are_laid(host: Host) -> bool:
-    return host.overlay.laid("member.pem") is not None
+def is_laid(host: Host) -> bool:
+    """Whether etcd runs, or would run, with keel's files."""
+    return host.overlay.laid(etcdconf.MEMBER_FILE) is not None

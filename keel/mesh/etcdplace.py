@@ -8,10 +8,10 @@ from __future__ import annotations
 from keel.errors import PeerError
 from keel.mesh import etcdstate, etcdstore, store, talk
 from keel.mesh.duty import Duty, nothing, waits
-from keel.mesh.etcdbirth import ETCD_PATH
-from keel.mesh.etcdholder import holder_of
+from keel.mesh.etcdholder import holder_member
 from keel.mesh.etcdmsg import AskPlace, PlaceAnswer
 from keel.mesh.etcdstate import Queued, Stage, Wanted
+from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.store import Node
 from keel.outcome import Waiting
 from keel.ports import Host
@@ -24,8 +24,7 @@ WHAT = "a place in the cluster"
 
 def duty(host: Host, node: Node) -> Duty:
     """Ask the holder while this node has its grant and is in no cluster."""
-    holder = holder_of(host, node)
-    member = node.view.by_key(holder) if holder else None
+    member = holder_member(host, node)
     idle = etcdstore.load_cluster(host).stage is Stage.IDLE
     if not idle or etcdstore.load_intermediate(host) is None or member is None:
         _forget(host, node.key)

@@ -30,6 +30,8 @@ DATA_LOST = (
 A_LEADER = "the cluster's leader"
 CLOCK = "the clock"
 CLOCK_DIFFERS = "most members' clocks, or a time it has seen, contradict it: `keel mesh doctor`"
+WINDOW = "the change to the network"
+WINDOW_OPEN = "it is not confirmed yet"
 
 
 class Action(StrEnum):
@@ -95,7 +97,7 @@ def decide(view: MemberView, now: datetime) -> Plan:
         held_up = view.has_grant and not view.has_leaf and view.clock_off
         return Plan(
             steps=tuple(_ahead(view)) if view.has_grant else (),
-            waiting=(_clock("a certificate of its own", now),) if held_up else (),
+            waiting=(until_clock("a certificate of its own", since=now),) if held_up else (),
         )
     steps = [*_own_ground(view), *_installed(view)]
     waiting = _waits(view, now)
@@ -117,6 +119,16 @@ def decide(view: MemberView, now: datetime) -> Plan:
         return Plan(steps=tuple(steps), waiting=(_quorum(view),))
     steps.append(_step(Action.MARK_FORMED, "etcd answered with the computed ID and a leader"))
     return Plan(steps=tuple(steps))
+
+
+def until_clock(what: str, *, since: datetime | None = None) -> Waiting:
+    """What lives by the clock waits until nothing contradicts this node's."""
+    return Waiting(what=what, waiting_for=CLOCK, why=CLOCK_DIFFERS, since=since)
+
+
+def until_window(what: str) -> Waiting:
+    """What changes who is in waits until an open window (keel.mesh.window) is over."""
+    return Waiting(what=what, waiting_for=WINDOW, why=WINDOW_OPEN)
 
 
 def _ahead(view: MemberView) -> list[Step]:
@@ -194,7 +206,7 @@ def _waits(view: MemberView, now: datetime) -> Waiting | None:
         (not view.has_grant, "the holder", "it has not granted this node's certificate yet"),
         (not view.capable, "the package keel-overlay-etcd", "etcd is not installed here"),
         (not view.confirmed, "the inviter", "it has not answered the confirmation yet"),
-        (view.window_open, "the change to the network", "it is not confirmed yet"),
+        (view.window_open, WINDOW, WINDOW_OPEN),
         (view.clock_off, CLOCK, CLOCK_DIFFERS),
         (view.record is None, "the holder", "there is no cluster record of this formation"),
     )
@@ -206,10 +218,6 @@ def _waits(view: MemberView, now: datetime) -> Waiting | None:
         ),
         None,
     )
-
-
-def _clock(what: str, now: datetime) -> Waiting:
-    return Waiting(what=what, waiting_for=CLOCK, why=CLOCK_DIFFERS, since=now)
 
 
 def _quorum(view: MemberView) -> Waiting:

@@ -20,10 +20,10 @@ from dataclasses import replace
 from keel.errors import PeerError, Refused
 from keel.mesh import etcdgrow, etcdmember, etcdstate, etcdstore, selfrecord, store, talk
 from keel.mesh.duty import Duty, done, nothing, waits
-from keel.mesh.etcdbirth import ETCD_PATH
-from keel.mesh.etcdholder import holder_of
+from keel.mesh.etcdholder import holder_member
 from keel.mesh.etcdmsg import AskReplace, ReplaceAnswer
 from keel.mesh.etcdstate import Queued, Wanted
+from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.members import Member
 from keel.mesh.store import Node
 from keel.outcome import Done, Plan, Step, Waiting
@@ -94,7 +94,7 @@ def _check(host: Host, spec: Spec) -> None:
             "this member's etcd serves; there is nothing to replace",
             "look at `keel mesh etcd status`",
         )
-    if host.files.exists(host.paths.window):
+    if store.window_is_open(host):
         raise Refused(
             "replace-window",
             "a change to the network waits for its confirmation",
@@ -120,8 +120,7 @@ def _go_on(host: Host, node: Node) -> Done[str] | Waiting:
 
 def _ask(host: Host, node: Node, *, dry_run: bool) -> ReplaceAnswer:
     """The holder's answer; its refusals are this command's own."""
-    holder = holder_of(host, node)
-    member = node.view.by_key(holder) if holder else None
+    member = holder_member(host, node)
     if member is None:
         raise Refused(
             "replace-no-holder",
@@ -153,8 +152,7 @@ def _ask_elsewhere(host: Host, node: Node, holder: Member, *, dry_run: bool) -> 
 
 
 def _holder_name(host: Host, node: Node) -> str:
-    key = holder_of(host, node)
-    member = node.view.by_key(key) if key else None
+    member = holder_member(host, node)
     return member.display if member else "the holder"
 
 

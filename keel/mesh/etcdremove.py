@@ -24,7 +24,17 @@ from typing import NoReturn
 
 from keel import codec
 from keel.errors import KeelError, PeerError, Refused
-from keel.mesh import etcdbirth, etcdchange, etcdmember, etcdrevoke, etcdstore, expulsion, store, up
+from keel.mesh import (
+    etcdbirth,
+    etcdchange,
+    etcdconf,
+    etcdmember,
+    etcdrevoke,
+    etcdstore,
+    expulsion,
+    store,
+    up,
+)
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdbirth import Answers
 from keel.mesh.etcdchange import AlreadySo, Changed, NoQuorum
@@ -129,7 +139,7 @@ def duty(host: Host, node: Node) -> Duty:
 def retire(host: Host) -> NoReturn:
     """What is left to do on a node that knows of its own removal: its etcd is stopped, and Refused
     says what to do (R5)."""
-    if host.overlay.laid("member.pem") is not None:
+    if etcdmember.is_laid(host):
         host.overlay.stop()
     raise Refused(
         "node-removed",
@@ -142,7 +152,7 @@ def refuse_expelled(host: Host, node: Node) -> None:
     """Refused on a member that etcd's own list has no more, though the mesh has it: a person took
     it out, or its removal is half done. Asked only while its own etcd does not run."""
     formed = etcdstore.load_cluster(host).stage is Stage.FORMED
-    if not formed or host.units.state(etcdmember.ETCD_UNIT).active == "active":
+    if not formed or host.units.state(etcdconf.UNIT).active == "active":
         return
     answers = etcdbirth.probe_capable(host, node)
     found = etcdchange.read_list(host, _doors(answers))

@@ -28,8 +28,8 @@ from keel.mesh import (
     talk,
 )
 from keel.mesh.duty import Duty, done, nothing, waits
-from keel.mesh.etcdholder import holder_of
-from keel.mesh.etcdplan import CLOCK, CLOCK_DIFFERS
+from keel.mesh.etcdholder import holder_member
+from keel.mesh.etcdplan import until_clock
 from keel.mesh.etcdstate import Stage
 from keel.mesh.renewal import Action, ChainView
 from keel.mesh.store import Node
@@ -61,7 +61,7 @@ def duty(host: Host, node: Node) -> Duty:
         )
         return nothing(RENEWAL, f"the next certificate is due {when}")
     if talk.clock_is_off(host):
-        waiting = Waiting(what=WHAT, waiting_for=CLOCK, why=CLOCK_DIFFERS)
+        waiting = until_clock(WHAT)
         return _not_yet(view, waiting, now)
     left = _execute(host, node, plan)
     if left is not None:
@@ -114,8 +114,7 @@ def _renew_intermediate(host: Host, node: Node) -> Waiting | None:
     if etcdstore.load_authority(host) is not None:
         etcdcredentials.grant_oneself(host, node)
         return None
-    holder = holder_of(host, node)
-    member = node.view.by_key(holder) if holder else None
+    member = holder_member(host, node)
     if member is None:
         return Waiting(what=WHAT, waiting_for="a holder of the root", why="none is a member now")
     try:

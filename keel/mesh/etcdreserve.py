@@ -7,7 +7,7 @@ Owns the file. Whether this node may reserve itself is keel.mesh.forming's.
 from __future__ import annotations
 
 from keel import codec
-from keel.mesh import etcdstore, forming, selfrecord, talk
+from keel.mesh import etcdstore, forming, selfrecord, store, talk
 from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdstate import read_state
 from keel.mesh.forming import Reservation, ReserveView
@@ -47,7 +47,7 @@ def reserve(host: Host, spec: Spec, node: Node, by: SigningKey) -> Reservation:
             authority=etcdstore.load_authority(host) is not None,
             holder=holder_of(host, node),
             stage=etcdstore.load_cluster(host).stage,
-            window_open=host.files.exists(host.paths.window),
+            window_open=store.window_is_open(host),
             held=before,
             held_name=name.display if name else "a node that is gone",
         ),

@@ -24,13 +24,13 @@ from keel.mesh import etcdbirth, etcdcert, etcdcrl, etcdrevoke, etcdstore, store
 from keel.mesh.birth import Formation as Birth
 from keel.mesh.birth import HolderBook, Party
 from keel.mesh.duty import Duty, done, nothing, waits
-from keel.mesh.etcdbirth import ETCD_PATH
 from keel.mesh.etcdcert import Authority
 from keel.mesh.etcdchain import check_grant
 from keel.mesh.etcdcheck import read_record
 from keel.mesh.etcdgrants import Event, GrantLine
 from keel.mesh.etcdmsg import ClusterRecord, Tell, TellAnswer
 from keel.mesh.etcdstate import Restored, Stage
+from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.members import Member
 from keel.mesh.receive import Asked
 from keel.mesh.store import Node

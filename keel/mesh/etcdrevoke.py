@@ -20,18 +20,19 @@ from __future__ import annotations
 from ipaddress import IPv6Address
 
 from keel.errors import PeerError, PkiRejected
-from keel.mesh import etcdcrl, etcdissue, etcdstore, standing, store, talk, up, wire
+from keel.mesh import etcdconf, etcdcrl, etcdissue, etcdstore, standing, store, talk, up, wire
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdcert import Serial
 from keel.mesh.etcdcrl import Crl, Reason, unite
 from keel.mesh.etcdgrants import Event, GrantLine, live_grant, revoked_serials
-from keel.mesh.etcdholder import holder_of
+from keel.mesh.etcdholder import holder_member
 from keel.mesh.etcdmsg import KIND_REVOCATION, Revocation, Revoke, RevokeAnswer
-from keel.mesh.etcdplan import CLOCK, CLOCK_DIFFERS
+from keel.mesh.etcdplan import until_clock
 from keel.mesh.etcdrequests import RevocationContext, check_revocation
 from keel.mesh.etcdstate import Queued, Wanted, dequeue, enqueue, tried
+from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.members import Member
-from keel.mesh.receive import ETCD_PATH, Asked
+from keel.mesh.receive import Asked
 from keel.mesh.records import CrlRecord
 from keel.mesh.store import Node
 from keel.outcome import Waiting
@@ -107,7 +108,7 @@ def newest_known(host: Host, node: Node) -> Crl | None:
     """The CRL of the highest number that this node has anywhere: in its state, laid for etcd, in
     the roster; only what a root that it trusts has signed. None when there is none."""
     roots = etcdstore.load_roots(host)
-    laid = host.overlay.laid("crl.der")
+    laid = host.overlay.laid(etcdconf.CRL_FILE)
     raws = [
         _on_disk(host),
         laid.reveal() if laid else None,
@@ -173,7 +174,7 @@ def duty(host: Host, node: Node) -> Duty:
     if etcdstore.load_authority(host) is not None:
         if talk.clock_is_off(host):
             what = "the revocation of who was removed"
-            return waits(DUTY, Waiting(what=what, waiting_for=CLOCK, why=CLOCK_DIFFERS))
+            return waits(DUTY, until_clock(what))
         return _revoke_the_removed(host)
     entries = [e for e in etcdstore.load_queue(host).entries if e.what is Wanted.REVOKE]
     if not entries:
@@ -188,8 +189,7 @@ def duty(host: Host, node: Node) -> Duty:
 def ask_holder(host: Host, node: Node, entry: Queued) -> int | Waiting:
     """One queued request asked of the holder: its CRL's number, or what it waits for. A refusal
     that no second try could change is raised, and the entry goes."""
-    holder = holder_of(host, node)
-    member = node.view.by_key(holder) if holder else None
+    member = holder_member(host, node)
     if member is None:
         return _waiting(entry, "the holder", "no holder of the etcd root is known here")
     removals = node.view.removed.get(entry.subject, ())

@@ -19,7 +19,7 @@ from ipaddress import IPv6Address
 from keel.errors import KeelError
 from keel.mesh import birth, etcdchange, etcdissue, etcdmember, etcdstore, store, talk
 from keel.mesh.birth import Formation
-from keel.mesh.etcdbirth import CLUSTER, ETCD_PATH, Answers
+from keel.mesh.etcdbirth import CLUSTER, Answers
 from keel.mesh.etcdmsg import (
     ClusterRecord,
     ProbeAnswer,
@@ -28,6 +28,7 @@ from keel.mesh.etcdmsg import (
     TakeRecordAnswer,
 )
 from keel.mesh.etcdstate import Stage
+from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.members import Member
 from keel.mesh.store import Node
 from keel.ports import EtcdMember, Host

@@ -11,7 +11,7 @@ from keel.errors import EtcdError
 from keel.mesh import etcdbirth, etcdcert, etcdrevoke, etcdstore, renewal, store, talk
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdgrants import GrantLine
-from keel.mesh.etcdplan import CLOCK, CLOCK_DIFFERS
+from keel.mesh.etcdplan import until_clock
 from keel.mesh.etcdrenew import HANDSHAKE_SECONDS
 from keel.mesh.etcdstate import Stage
 from keel.mesh.members import Member
@@ -33,7 +33,7 @@ def duty(host: Host, node: Node) -> Duty:
     if not todo:
         return nothing(NAME, "no grant was replaced by a newer one")
     if talk.clock_is_off(host):
-        return waits(NAME, Waiting(what=WHAT, waiting_for=CLOCK, why=CLOCK_DIFFERS))
+        return waits(NAME, until_clock(WHAT))
     answers = etcdbirth.probe_capable(host, node)
     waiting = []
     for member, new, old in todo:

@@ -17,8 +17,8 @@ from keel.mesh import (
     etcdcrlspread,
     etcdenrol,
     etcdgrow,
-    etcdhours,
     etcdlapse,
+    etcdlived,
     etcdmember,
     etcdplace,
     etcdrecover,
@@ -37,15 +37,14 @@ from keel.mesh import (
 )
 from keel.mesh.duty import Duty, Result, done, nothing, waits
 from keel.mesh.etcdmember import EnableSpec
-from keel.mesh.etcdplan import CLOCK, CLOCK_DIFFERS
+from keel.mesh.etcdplan import until_clock, until_window
 from keel.mesh.store import Node
-from keel.outcome import Plan, Waiting
+from keel.outcome import Plan
 from keel.ports import Host
 from keel.spec.model import Spec
 from keel.types import Capability
 
 BIRTH = "the birth of the cluster"
-WINDOW_OPEN = "it is not confirmed yet"
 
 LoadSpec = Callable[[], Spec]
 
@@ -114,10 +113,10 @@ def _birth(one: Pass) -> Duty:
     if etcdstore.load_authority(host) is None:
         return nothing("birth", "another node holds the root")
     if talk.clock_is_off(host):
-        waiting = Waiting(what=BIRTH, waiting_for=CLOCK, why=CLOCK_DIFFERS)
+        waiting = until_clock(BIRTH)
         return waits("birth", waiting, is_open=True)
-    if host.files.exists(host.paths.window) and etcdstore.load_book(host).formed is None:
-        waiting = Waiting(what=BIRTH, waiting_for="the change to the network", why=WINDOW_OPEN)
+    if store.window_is_open(host) and etcdstore.load_book(host).formed is None:
+        waiting = until_window(BIRTH)
         return waits("birth", waiting, is_open=True)
     record = etcdbirth.begin(host, node)
     if record is None:
@@ -180,7 +179,7 @@ DUTIES: dict[str, Callable[[Pass], Duty]] = {
     "membership": lambda one: etcdgrow.duty(one.host, one.node),
     "replacement": lambda one: etcdrecover.duty(one.host, one.node),
     "place": lambda one: etcdplace.duty(one.host, one.node),
-    "lived": lambda one: etcdhours.duty(one.host, one.load_spec()),
+    etcdlived.NAME: lambda one: etcdlived.duty(one.host, one.load_spec()),
     alerting.NAME: lambda one: alerting.duty(one.host, one.load_spec()),
 }
 """Every duty of a pass, in its order: what comes later may lean on what came before."""

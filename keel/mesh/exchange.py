@@ -1,4 +1,4 @@
-"""The bodies of hello and roster messages, and what two rosters have to tell each other.
+"""The channel's paths, the bodies of hello and roster, and what two rosters tell each other.
 
 Pure. An exchange of rosters costs one round trip when they are equal, two when they differ: the
 first answer lists what the other holds, the second message carries what it lacks and asks for the
@@ -17,6 +17,8 @@ HELLO = "hello"
 ROSTER = "roster"
 HELLO_PATH = "/v1/hello"
 ROSTER_PATH = "/v1/roster"
+JOIN_PATH = "/v1/join"
+ETCD_PATH = "/v1/etcd"
 
 BATCH_BYTES = 120 << 10
 """Records in one message; base64 twice and the envelope around them stay below 256 KiB."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from keel import codec
 from keel.errors import BadSignature, BadValue, KeelError, PeerError, Refused, StateCorrupt
 from keel.mesh import create, exchange, joinmsg, netwindow, roster, selfrecord, store, talk, up
-from keel.mesh.exchange import Hello, HelloAnswer
+from keel.mesh.exchange import JOIN_PATH, Hello, HelloAnswer
 from keel.mesh.identity import prefix_of
 from keel.mesh.joinmsg import Admitted, EtcdPart, JoinRequest
 from keel.mesh.members import Member
@@ -31,7 +31,6 @@ from keel.ports import Deadline, Host, WgPeer
 from keel.spec.model import Spec
 from keel.types import InviteId, MeshId, Nonce, SigningKey
 
-JOIN_PATH = "/v1/join"
 FIRST_CONTACT_SECONDS = 60.0
 """Twelve handshakes of WireGuard's, five seconds each: enough on any link that works at all."""
 TRY_SECONDS = 15.0

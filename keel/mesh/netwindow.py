@@ -31,11 +31,6 @@ LAST_PING_SECONDS = window.WINDOW_SECONDS - talk.PING_SECONDS
 """A ping that began later might be answered after the timer has undone the change."""
 
 
-def is_open(host: Host) -> bool:
-    """Whether a change to the network waits here, or what follows from one is not done yet."""
-    return host.files.exists(host.paths.window)
-
-
 def refuse_open(host: Host) -> None:
     """Refused (window-open) while one waits: for every flow that changes something. Hold the
     lock."""

@@ -15,7 +15,14 @@ from keel.errors import KeelError, Refused
 from keel.mesh import admit, behind, envelope, exchange, roster, store, tended, up
 from keel.mesh.admit import Confirming, GiveEtcdPart
 from keel.mesh.envelope import Accepted, ChannelView, Serves, Turned
-from keel.mesh.exchange import Hello, HelloAnswer, RosterAnswer, RosterAsk
+from keel.mesh.exchange import (
+    ETCD_PATH,
+    JOIN_PATH,
+    Hello,
+    HelloAnswer,
+    RosterAnswer,
+    RosterAsk,
+)
 from keel.mesh.invite import claimed_members
 from keel.mesh.members import Member
 from keel.mesh.refusal import plain, refusal_of
@@ -23,9 +30,6 @@ from keel.mesh.store import Node
 from keel.ports import Host
 from keel.spec.model import Spec, capability
 from keel.types import Capability, SigningKey
-
-JOIN_PATH = "/v1/join"
-ETCD_PATH = "/v1/etcd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,14 +31,14 @@ from waitress.server import TcpWSGIServer
 from waitress.task import ThreadedTaskDispatcher
 
 from keel.errors import KeelError, UsageError
+from keel.mesh.exchange import ETCD_PATH, HELLO_PATH, JOIN_PATH, ROSTER_PATH
 from keel.mesh.limits import Buckets, Limits
 from keel.mesh.refusal import plain
 from keel.ports import Clock
 
 log = logging.getLogger(__name__)
 
-JOIN = "/v1/join"
-PATHS = frozenset({"/v1/hello", "/v1/roster", JOIN, "/v1/etcd"})
+PATHS = frozenset({HELLO_PATH, ROSTER_PATH, JOIN_PATH, ETCD_PATH})
 MAX_HEADER_BYTES = 8192
 WAITING_SECONDS = 1.0
 _FIRST_INHERITED = 3  # sd_listen_fds(3)
@@ -134,7 +134,7 @@ class _App:
         path = str(environ["PATH_INFO"])
         if not self._within_rate(source):
             return _plain(429, "too-many", "too many requests")
-        if path not in PATHS or (source in self._temporary and path != JOIN):
+        if path not in PATHS or (source in self._temporary and path != JOIN_PATH):
             return _plain(404, "not-found", "no such path")
         if environ["REQUEST_METHOD"] != "POST":
             return _plain(405, "not-allowed", "only POST is allowed")

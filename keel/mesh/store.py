@@ -257,6 +257,11 @@ def merge_into(host: Host, node: Node, raws: Iterable[bytes]) -> tuple[Node, Mer
     return with_roster(node, merged.roster), merged
 
 
+def window_is_open(host: Host) -> bool:
+    """Whether a change to the network waits here, or what follows from one is not done yet."""
+    return host.files.exists(host.paths.window)
+
+
 def load_window(host: Host) -> Window | None:
     """The change that waits for its confirmation; None when there is none."""
     raw = host.files.read(host.paths.window)

@@ -68,7 +68,7 @@ def status_of(world: World, name: str) -> EtcdSeen:
 
 def waits(world: World, name: str) -> str:
     (waiting,) = status_of(world, name).waiting
-    return f"{waiting.what} waits for {waiting.waiting_for}: {waiting.why}"
+    return waiting.text
 
 
 def off(world: World, name: str) -> None:

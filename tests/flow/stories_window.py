@@ -125,7 +125,7 @@ def gone(whom: str, *names: str) -> Callable[[World], None]:
             node = world.loaded(name)
             assert sorted(one.display for one in node.view.members) == sorted(names)
             assert address not in world.peers(name)
-            assert not netwindow.is_open(world.host(name))
+            assert not store.window_is_open(world.host(name))
             assert not world.host(name).units.scheduled(netwindow.UNDO_UNIT)
         assert world.agree(names)
         kinds = [one.kind for one in world.loaded(names[0]).roster.entries.values()]

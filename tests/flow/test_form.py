@@ -11,10 +11,10 @@ import pytest
 
 from keel.errors import Exit, LockHeld, PeerError, Refused
 from keel.mesh import etcdreserve, etcdstore, store, talk, window
-from keel.mesh.etcdbirth import ETCD_PATH
 from keel.mesh.etcdformdoors import ENROLLED, ENROLMENT, RESERVE
 from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdstate import Wanted
+from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.forming import Action
 from keel.mesh.formmsg import (
     AskEnrolment,

@@ -13,7 +13,7 @@ import pytest
 from keel.cli.form import Form
 from keel.errors import Exit
 from keel.mesh import etcdmeasure, talk
-from keel.mesh.etcdbirth import ETCD_PATH
+from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.formmsg import ForeignEtcd, Measure, Measured
 from tests.flow.test_form import one_cluster, without_root
 from tests.flow.world import World

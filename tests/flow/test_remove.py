@@ -14,7 +14,6 @@ from keel.mesh import (
     drafts,
     etcdbirth,
     leave,
-    netwindow,
     remove,
     store,
     talk,
@@ -242,7 +241,7 @@ def test_a_block_may_be_followed_by_a_vote_without_a_window(world: World) -> Non
     removed(world, "b", "d")
     found = removed(world, "b", "d", Mode.VOTE)
     assert found.votes == "1 of 4 voted, 3 are needed"
-    assert not netwindow.is_open(world.host("b"))
+    assert not store.window_is_open(world.host("b"))
 
 
 def test_a_lost_member_goes_by_right_where_there_is_one(world: World) -> None:

@@ -118,7 +118,7 @@ def test_unconfirmed_it_is_undone_alike(world: World, change: str, undo: str) ->
     assert seen(world, "a") != before
     UNDONE_BY[undo](world)
     assert seen(world, "a") == before
-    assert not netwindow.is_open(world.host("a"))
+    assert not store.window_is_open(world.host("a"))
     assert not world.host("a").units.scheduled(netwindow.UNDO_UNIT)
     world.settle()
     world.timers()
@@ -134,7 +134,7 @@ def test_it_lasts_while_its_timer_runs(world: World, change: str) -> None:
     world.up("a")
     assert seen(world, "a") == armed
     world.net.clock.sleep(119 - world.net.clock.monotonic() % 1 - 60)
-    assert netwindow.is_open(world.host("a"))
+    assert store.window_is_open(world.host("a"))
 
 
 @pytest.mark.parametrize("change", OPEN)
@@ -142,7 +142,7 @@ def test_the_operators_word_confirms_and_the_timer_is_gone(world: World, change:
     OPEN[change](world)
     armed = seen(world, "a")
     assert world.confirm("a").changed
-    assert not netwindow.is_open(world.host("a"))
+    assert not store.window_is_open(world.host("a"))
     world.net.clock.sleep(200)
     world.timers("a")
     rebooted(world)
@@ -154,7 +154,7 @@ def test_settings_that_most_members_can_judge_are_confirmed_by_them(world: World
     edit(world, "a", "port: 51820", "port: 51999")
     done = apply.apply(world.host("a"))
     assert done.changed == ("change-network wireguard.port: 51820 -> 51999",)
-    assert not netwindow.is_open(world.host("a"))
+    assert not store.window_is_open(world.host("a"))
     assert seen(world, "a")[0] == 51999
     assert apply.differences(world.host("a")) == ()
 
@@ -227,13 +227,13 @@ def test_what_was_confirmed_is_gone_on_with_by_the_next_sync(world: World) -> No
     confirmed_and_dead(world)
     assert world.net.nodes["a"].dies(lambda: world.remove("a", "b"))
     world.net.nodes["a"].new_life()
-    assert netwindow.is_open(world.host("a"))
+    assert store.window_is_open(world.host("a"))
     world.net.clock.sleep(300)  # its timer comes, and is refused
     with pytest.raises(Refused) as refused:
         world.undo("a")
     assert refused.value.rule == "window-confirmed"
     world.sync("a")
-    assert not netwindow.is_open(world.host("a"))
+    assert not store.window_is_open(world.host("a"))
     assert [m.name for m in world.loaded("a").view.members if m.name == "b"] == []
 
 
@@ -244,7 +244,7 @@ def test_what_was_confirmed_is_gone_on_with_by_the_same_command(world: World) ->
     done = world.remove("a", "b")
     assert isinstance(done, Done)
     assert done.value.counts
-    assert not netwindow.is_open(world.host("a"))
+    assert not store.window_is_open(world.host("a"))
 
 
 def test_what_was_confirmed_is_gone_on_with_by_a_second_confirmation(world: World) -> None:
@@ -257,7 +257,7 @@ def test_what_was_confirmed_is_gone_on_with_by_a_second_confirmation(world: Worl
     done = world.confirm("a")
     assert done.value is not None
     assert done.value.counts
-    assert not netwindow.is_open(world.host("a"))
+    assert not store.window_is_open(world.host("a"))
 
 
 def test_what_was_reset_and_cut_off_is_told_so_to_a_removal(world: World) -> None:
@@ -296,7 +296,7 @@ def test_a_confirmation_while_it_is_being_undone_is_refused_and_sync_ends_it(
     assert refused.value.rule == "window-undone"
     world.sync("a")
     assert seen(world, "a") == before
-    assert not netwindow.is_open(node.host)
+    assert not store.window_is_open(node.host)
 
 
 def test_the_operator_may_confirm_what_the_members_are_waited_for(world: World) -> None:
@@ -313,7 +313,7 @@ def test_the_operator_may_confirm_what_the_members_are_waited_for(world: World) 
     with pytest.raises(Refused) as refused:
         world.remove("a", "b")
     assert refused.value.rule == "window-none"
-    assert not netwindow.is_open(node.host)
+    assert not store.window_is_open(node.host)
     assert len(world.loaded("a").view.members) == 2
 
 
