@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from keel.mesh import etcdlook, status, store, window
+from keel.mesh import etcdlook, status
 from keel.mesh.duty import Duty
 from keel.mesh.etcdlook import EtcdSeen
-from keel.mesh.window import Means, Removing
-from keel.types import LOCALHOST, Nonce
+from keel.types import LOCALHOST
 from tests.fakes.etcd import Cluster
 from tests.flow.world import World
 
@@ -18,12 +17,7 @@ BORN = "abc"
 def three_voters(scratch: Path) -> World:
     """Of five nodes; the first holds the root."""
     world = World(scratch)
-    for name in "abcde":
-        world.node(name)
-    world.create("a")
-    for name in "bc":
-        world.join(name, world.invite("a"))
-        world.settle()
+    world.mesh("abc", spare="de")
     world.rest(*BORN)
     world.timers(*BORN, seconds=7.0)
     world.host("a").etcd_at(LOCALHOST).put(b"early", b"kept")
@@ -85,18 +79,3 @@ def learners(world: World) -> list[str]:
 
 def waits_for_nothing(world: World, *names: str) -> bool:
     return all(status_of(world, name).waiting == () for name in names)
-
-
-def open_window(world: World, name: str) -> None:
-    """A change to the network waits for its word on that node: it removes c."""
-    host, c = world.host(name), world.loaded("c")
-    removing = Removing(subject=c.key, name="c", address=c.address, means=Means.REMOVAL)
-    waiting = window.arm(
-        removing,
-        id=Nonce("0" * 32),
-        now=host.clock.now(),
-        witnesses=(),
-        sessions=(),
-        prefix=c.prefix,
-    )
-    store.save_window(host, waiting)

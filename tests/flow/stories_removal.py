@@ -14,12 +14,7 @@ from tests.flow.world import World
 
 def three_voters(scratch: Path) -> World:
     world = World(scratch)
-    for name in "abc":
-        world.node(name)
-    world.create("a")
-    for name in "bc":
-        world.join(name, world.invite("a"))
-        world.settle()
+    world.mesh("abc")
     world.rest("a", "b", "c")
     world.timers()
     return world

@@ -18,12 +18,7 @@ TIMER = 125.0
 
 def three(scratch: Path) -> World:
     world = World(scratch)
-    for name in "abc":
-        world.node(name, mode="cloud")
-    world.create("a")
-    for name in "bc":
-        world.join(name, world.invite("a"))
-        world.settle()
+    world.mesh("abc", mode="cloud")
     world.timers()
     world.net.clock.sleep(2)
     return world

@@ -23,11 +23,7 @@ DAY = 86400.0
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     made = World(tmp_path)
-    for name in "ab":
-        made.node(name)
-    made.create("a")
-    made.join("b", made.invite("a"))
-    made.settle()
+    made.mesh("ab")
     for name in "ab":
         made.timers(name)
     spec = made.net.nodes["a"].paths.spec
@@ -184,12 +180,7 @@ def test_the_textfile_has_the_phase_the_ends_and_the_warnings(world: World) -> N
 
 def test_a_cluster_is_counted_in_the_textfile(tmp_path: Path) -> None:
     made = World(tmp_path)
-    for name in "abc":
-        made.node(name)
-    made.create("a")
-    for name in "bc":
-        made.join(name, made.invite("a"))
-        made.settle()
+    made.mesh("abc")
     made.rest(*"abc")
     made.net.clock.sleep(alerting.QUIET_SECONDS)
     tend(made)

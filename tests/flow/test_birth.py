@@ -27,11 +27,7 @@ HOUR = 3600.0
 def world(tmp_path: Path) -> World:
     """a founded the mesh, b is in it and has its grant, c is invited."""
     made = World(tmp_path)
-    for name in "abcd":
-        made.node(name)
-    made.create("a")
-    made.join("b", made.invite("a"))
-    made.settle()
+    made.mesh("ab", spare="cd")
     made.timers("a", "b")
     made.tokens["c"] = made.invite("a")
     return made

@@ -17,14 +17,10 @@ from keel.mesh import (
     etcdmember,
     etcdstore,
     status,
-    store,
     talk,
-    window,
 )
 from keel.mesh.duty import Duty, Result
 from keel.mesh.liveness import Liveness
-from keel.mesh.window import Means, Removing
-from keel.types import Nonce
 from tests.flow.world import World
 
 WRONG = timedelta(minutes=10)
@@ -34,11 +30,7 @@ WRONG = timedelta(minutes=10)
 def world(tmp_path: Path) -> World:
     """Three members; nothing that was kicked by the third join has run yet."""
     world = World(tmp_path)
-    for name in "abc":
-        world.node(name)
-    world.create("a")
-    world.join("b", world.invite("a"))
-    world.settle()
+    world.mesh("ab", spare="c")
     world.join("c", world.invite("a"))
     return world
 
@@ -254,17 +246,8 @@ def test_no_leaf_and_no_root_is_made_under_a_wrong_clock(world: World, tmp_path:
 
 
 def test_a_holder_begins_no_birth_while_its_network_changes(world: World) -> None:
-    host, b = world.host("a"), world.loaded("b")
-    removing = Removing(subject=b.key, name="b", address=b.address, means=Means.REMOVAL)
-    armed = window.arm(
-        removing,
-        id=Nonce("0" * 32),
-        now=host.clock.now(),
-        witnesses=(),
-        sessions=(),
-        prefix=b.prefix,
-    )
-    store.save_window(host, armed)
+    host = world.host("a")
+    world.open_window("a", "b")
     waits = duty(world.tend("a"), "birth")
     assert waits.waiting[0].waiting_for == "the change to the network"
     with pytest.raises(Refused) as caught:

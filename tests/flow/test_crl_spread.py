@@ -22,12 +22,7 @@ OLD = 20
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     made = World(tmp_path)
-    for name in "abc":
-        made.node(name)
-    made.create("a")
-    for name in "bc":
-        made.join(name, made.invite("a"))
-        made.settle()
+    made.mesh("abc")
     made.rest(*"abc")
     return made
 

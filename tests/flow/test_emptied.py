@@ -23,12 +23,7 @@ PLACES = ("var/lib/keel", "var/lib/keel-etcd/marker.json", "etc/etcd/keel")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """Three voters, and an open invite on the holder."""
     made = World(tmp_path_factory.mktemp("world"))
-    for name in "abc":
-        made.node(name)
-    made.create("a")
-    for name in "bc":
-        made.join(name, made.invite("a"))
-        made.settle()
+    made.mesh("abc")
     made.rest("a", "b", "c")
     made.invite("a")
     made.timers()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from keel.errors import Exit, LockHeld, PeerError, Refused
-from keel.mesh import etcdreserve, etcdstore, store, talk, window
+from keel.mesh import etcdreserve, etcdstore, store, talk
 from keel.mesh.etcdformdoors import ENROLLED, ENROLMENT, RESERVE
 from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdstate import Wanted
@@ -24,9 +24,7 @@ from keel.mesh.formmsg import (
     Reserve,
     ReserveAnswer,
 )
-from keel.mesh.window import Means, Removing
 from keel.outcome import Done, Incomplete
-from keel.types import Nonce
 from tests.fakes.machine import CountedLocks
 from tests.flow.world import World
 
@@ -222,28 +220,13 @@ def not_capable(world: World) -> str:
     return "a"
 
 
-def open_window(world: World, name: str) -> None:
-    """It removes c, and the others' word is waited for."""
-    host, c = world.host(name), world.loaded("c")
-    removing = Removing(subject=c.key, name="c", address=c.address, means=Means.REMOVAL)
-    waiting = window.arm(
-        removing,
-        id=Nonce("0" * 32),
-        now=host.clock.now(),
-        witnesses=(),
-        sessions=(),
-        prefix=c.prefix,
-    )
-    store.save_window(host, waiting)
-
-
 def window_here(world: World) -> str:
-    open_window(world, "a")
+    world.open_window("a", "c")
     return "a"
 
 
 def window_there(world: World) -> str:
-    open_window(world, "b")
+    world.open_window("b", "c")
     return "a"
 
 

@@ -25,7 +25,6 @@ from tests.flow.growing import (
     learners,
     membership,
     off,
-    open_window,
     status_of,
     the_cluster,
     three_voters,
@@ -198,7 +197,7 @@ def test_a_dead_learner_is_not_promoted_and_is_reported_after_a_day(world: World
 
 def test_while_a_change_to_the_network_waits_nobody_comes_in(world: World) -> None:
     token = world.invite("a")
-    open_window(world, "a")
+    world.open_window("a", "c")
     answered = world.join("d", token)
     assert answered.etcd.note is not None
     assert "the change to the network" in answered.etcd.note

@@ -23,12 +23,7 @@ SILENT_SECONDS = 3600.0
 def world(tmp_path: Path) -> World:
     """a founded a mesh, b and c are in it; b is the hostile one."""
     made = World(tmp_path)
-    for name in "abc":
-        made.node(name, mode="cloud")
-    made.create("a")
-    for name in "bc":
-        made.join(name, made.invite("a"))
-        made.settle()
+    made.mesh("abc", mode="cloud")
     for name in "abc":
         made.sync(name)
     return made

@@ -29,12 +29,7 @@ MINUTE = 60.0
 def world(tmp_path: Path) -> World:
     """a, b and c are one mesh; d is to join it."""
     made = World(tmp_path)
-    for name in "abcd":
-        made.node(name, mode="cloud")
-    made.create("a")
-    for name in "bc":
-        made.join(name, made.invite("a"))
-        made.settle()
+    made.mesh("abc", spare="d", mode="cloud")
     made.timers()
     return made
 

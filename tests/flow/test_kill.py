@@ -142,11 +142,7 @@ def a_crl_is_due(scratch: Path) -> World:
 def one_has_news(scratch: Path) -> World:
     """b was away while c joined and a's trust changed: its next sync has much to take and give."""
     world = World(scratch)
-    for name in "abc":
-        world.node(name, mode="cloud")
-    world.create("a")
-    world.join("b", world.invite("a"))
-    world.settle()
+    world.mesh("ab", spare="c", mode="cloud")
     world.net.partition("b", "ac")
     world.join("c", world.invite("a"))
     world.trust("b", "a")

@@ -23,11 +23,7 @@ HALF_AN_HOUR = timedelta(minutes=30)
 def world(tmp_path: Path) -> World:
     """a holds the root, b is its member; c was granted and promised a birth; it never confirmed."""
     made = World(tmp_path)
-    for name in "abcd":
-        made.node(name)
-    made.create("a")
-    made.join("b", made.invite("a"))
-    made.settle()
+    made.mesh("ab", spare="cd")
     made.timers("a", "b")
     made.tokens["c"] = made.invite("a", life=HALF_AN_HOUR)
     lose_confirmation(made, "c", made.tokens["c"])

@@ -114,11 +114,7 @@ def test_the_third_capable_node_gives_birth_to_one_cluster(world: World) -> None
 
 
 def test_the_holder_starts_its_own_etcd_before_it_speaks_to_anybody(world: World) -> None:
-    for name in "abc":
-        world.node(name)
-    world.create("a")
-    world.join("b", world.invite("a"))
-    world.settle()
+    world.mesh("ab", spare="c")
     world.tend("a")
     holder = world.net.nodes["a"]
     holder.units.on_start[up.TEND_UNIT] = lambda: None
@@ -142,11 +138,7 @@ def test_the_key_file_holds_the_key_that_wireguard_shows(world: World) -> None:
 
 def test_a_record_that_comes_while_the_tend_runs_is_not_forgotten(world: World) -> None:
     """systemd starts no second pass while one runs: the fast timer is what remains."""
-    for name in "abc":
-        world.node(name)
-    world.create("a")
-    world.join("b", world.invite("a"))
-    world.settle()
+    world.mesh("ab", spare="c")
     member = world.net.nodes["b"]
     member.units.on_start[up.TEND_UNIT] = lambda: None
     world.join("c", world.invite("a"))

@@ -33,12 +33,7 @@ DAY = 86400.0
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     made = World(tmp_path)
-    for name in "abc":
-        made.node(name)
-    made.create("a")
-    for name in "bc":
-        made.join(name, made.invite("a"))
-        made.settle()
+    made.mesh("abc")
     made.rest(*"abc")
     assert made.formed("abc")
     return made
@@ -312,11 +307,7 @@ def test_a_grant_that_its_member_did_not_take_yet_replaces_nothing(world: World)
 
 def test_of_members_without_a_cluster_their_signed_word_is_enough(tmp_path: Path) -> None:
     made = World(tmp_path)
-    for name in "ab":
-        made.node(name)
-    made.create("a")
-    made.join("b", made.invite("a"))
-    made.settle()
+    made.mesh("ab")
     made.timers("a", "b")
     days(made, 270)
     assert tend(made, "b")["renewal"].result is Result.DONE

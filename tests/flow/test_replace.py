@@ -22,7 +22,6 @@ from tests.flow.growing import (
     learners,
     membership,
     off,
-    open_window,
     the_cluster,
     three_voters,
     voters,
@@ -252,7 +251,7 @@ def test_one_that_can_not_run_etcd_is_refused(world: World) -> None:
 @pytest.mark.parametrize("at", ["a", "b"])
 def test_while_a_change_to_the_network_waits_it_is_refused(world: World, at: str) -> None:
     lose(world, "b")
-    open_window(world, at)
+    world.open_window(at, "c")
     before = own_id(world, "b")
     assert refused(lambda: recover(world, "b")) == "replace-window"
     assert own_id(world, "b") == before

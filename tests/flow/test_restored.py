@@ -37,12 +37,7 @@ def world(tmp_path: Path) -> World:
     """a (the holder), b and c are voters. Of a and c there is a copy of last week; since then d has
     joined and c's neighbour e was removed."""
     made = World(tmp_path)
-    for name in "abcde":
-        made.node(name)
-    made.create("a")
-    for name in "bc":
-        made.join(name, made.invite("a"))
-        made.settle()
+    made.mesh("abc", spare="de")
     made.rest("a", "b", "c")
     made.join("e", made.invite("a"))
     made.settle()
@@ -165,11 +160,7 @@ def test_another_node_than_the_holder_remembers_nothing(world: World) -> None:
 
 def test_a_holder_put_back_before_the_birth_knows_the_cluster_again(tmp_path: Path) -> None:
     world = World(tmp_path)
-    for name in "abc":
-        world.node(name)
-    world.create("a")
-    world.join("b", world.invite("a"))
-    world.settle()
+    world.mesh("ab", spare="c")
     copy(world, "a")
     world.join("c", world.invite("a"))
     world.settle()

@@ -34,12 +34,7 @@ PENDING = ("signing.key", "wireguard.key", "etcd.key")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """a is a voter, the holder, and has an open invite; d has begun to join."""
     made = World(tmp_path_factory.mktemp("world"))
-    for name in "abcd":
-        made.node(name)
-    made.create("a")
-    for name in "bc":
-        made.join(name, made.invite("a"))
-        made.settle()
+    made.mesh("abc", spare="d")
     made.rest("a", "b", "c")
     made.net.lose("request", source="d", path="/v1/join", count=999)
     with pytest.raises(PeerError):

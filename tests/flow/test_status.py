@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 from keel.cli import status as cli
-from keel.mesh import drafts, roster, store, window, wire
-from keel.mesh.window import Means, Removing
-from keel.types import Nonce
+from keel.mesh import drafts, roster, store, wire
 from tests.flow.steady import steady, steady_text
 from tests.flow.world import World
 
@@ -113,17 +111,7 @@ def interface_gone(world: World) -> None:
 
 def window_open(world: World) -> None:
     without_etcd(world)
-    host, b = world.host("a"), world.loaded("b")
-    removing = Removing(subject=b.key, name="b", address=b.address, means=Means.REMOVAL)
-    waiting = window.arm(
-        removing,
-        id=Nonce("0" * 32),
-        now=host.clock.now(),
-        witnesses=(),
-        sessions=(),
-        prefix=b.prefix,
-    )
-    store.save_window(host, waiting)
+    world.open_window("a", "b")
 
 
 def etcd_down(world: World) -> None:

@@ -44,11 +44,7 @@ def take_out(world: World, name: str) -> None:
 
 def two_ready(world: World) -> str:
     """Two capable members: never formed by two."""
-    for name in "ab":
-        world.node(name)
-    world.create("a")
-    world.join("b", world.invite("a"))
-    world.settle()
+    world.mesh("ab")
     world.timers()
     return "b"
 
@@ -61,11 +57,7 @@ def no_root(world: World) -> str:
 
 def forming(world: World) -> str:
     """Confirmed, told to start, and no leader yet: the other two do not start."""
-    for name in "abc":
-        world.node(name)
-    world.create("a")
-    world.join("b", world.invite("a"))
-    world.settle()
+    world.mesh("ab", spare="c")
     for name in "ab":
         world.etcd.guards[name] = lambda: False
     world.join("c", world.invite("a"))

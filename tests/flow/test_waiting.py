@@ -16,11 +16,7 @@ from tests.flow.world import World
 @pytest.fixture
 def pair(tmp_path: Path) -> World:
     world = World(tmp_path)
-    for name in "abcd":
-        world.node(name)
-    world.create("a")
-    world.join("b", world.invite("a"))
-    world.settle()
+    world.mesh("ab", spare="cd")
     world.tend("a")
     return world
 

@@ -32,6 +32,7 @@ from keel.mesh import (
     sync,
     trustflow,
     up,
+    window,
 )
 from keel.mesh.admit import MadeInvite
 from keel.mesh.duty import Duty
@@ -44,12 +45,13 @@ from keel.mesh.removal import Mode
 from keel.mesh.remove import Removed
 from keel.mesh.store import Node
 from keel.mesh.token import Token, parse_token
-from keel.mesh.window import Window
+from keel.mesh.window import Means, Removing, Window
 from keel.outcome import Done, Incomplete, Plan
 from keel.paths import Paths
 from keel.ports import Host
 from keel.spec.model import Overlay, Spec
 from keel.spec.parse import parse_spec, set_etcd_overlay
+from keel.types import Nonce
 from tests.fakes.effects import Crash
 from tests.fakes.etcd import UNIT as ETCD_UNIT
 from tests.fakes.etcd import FakeEtcd
@@ -166,9 +168,10 @@ class World:
         etcd.after_join(host, lambda: self.spec(name), self.enable_spec, joined)
         return joined
 
-    def mesh(self, names: str, *, mode: str = "cloud_advanced") -> None:
-        """These nodes as one mesh; the first founds it and invites the others."""
-        for name in names:
+    def mesh(self, names: str, *, spare: str = "", mode: str = "cloud_advanced") -> None:
+        """These nodes as one mesh; the first founds it and invites the others. The spare ones have
+        no token yet."""
+        for name in names + spare:
             self.node(name, mode=mode)
         self.create(names[0])
         for name in names[1:]:
@@ -204,6 +207,19 @@ class World:
         return remove.remove(
             self.host(name), self.spec(name), whom, mode, typed=typed, consent=consent
         )
+
+    def open_window(self, name: str, whom: str) -> None:
+        """A change to the network waits for its word on the node: it removes `whom`."""
+        host, subject = self.host(name), self.loaded(whom)
+        armed = window.arm(
+            Removing(subject=subject.key, name=whom, address=subject.address, means=Means.REMOVAL),
+            id=Nonce("0" * 32),
+            now=host.clock.now(),
+            witnesses=(),
+            sessions=(),
+            prefix=subject.prefix,
+        )
+        store.save_window(host, armed)
 
     def confirm(self, name: str) -> Done[Removed | None]:
         return network.confirm(self.host(name), self.wanted(name))

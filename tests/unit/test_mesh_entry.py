@@ -70,6 +70,9 @@ REFUSED = [
         "bad-signature",
         id="D3-one-of-two-forged",
     ),
+    pytest.param(
+        spoilt(MESH.succession("a", "b")), "bad-signature", id="D3-one-of-those-who-have-to"
+    ),
     pytest.param(resigned(GOOD, b"{", "f"), "bad-value", id="D4-not-json"),
     pytest.param(with_field(GOOD, "f", more=1), "bad-value", id="D4-unknown-field"),
     pytest.param(
