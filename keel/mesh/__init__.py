@@ -1,1 +1,31 @@
-"""The mesh: its records, its flows, and the etcd cluster that lives on it."""
+"""The mesh, and the etcd cluster that lives on it: a map of the rooms. What a module owns stands in
+its first line. Those marked * decide and never act (pure); `etcd...` is the registry's.
+
+The mesh
+    what is signed: wire* keys* identity* records* entry* drafts*
+    who is a member: roster* standing* votes* members* trust* removal*
+    the channel: envelope* nonces* limits* refusal* exchange* server client receive talk spread
+    this node's state: store selfrecord rights
+    coming in and going: create token* invite* joinmsg* redeem* admit join leave remove
+    this host's network: wgconf* firewallrules* window* netwindow netsettings network up
+    day by day: sync behind trustflow liveness* clocks* status report warnings* doctor
+
+The registry (etcd)
+    its joints with the mesh: etcd etcddoors etcdmsg* formmsg*
+    certificates: etcdpki* etcdcert* etcdprofile* etcdchain* etcdtrust* etcdcrl* etcdgrants*
+    whom to believe: etcdcheck* (the holder) etcdrequests* (a member) etcdholder (who it is)
+    on disk: etcdstate* etcdstore
+    a pass: etcdtend duty* tended
+    a member's grant: etcdcredentials etcdenrol etcdissue etcdlapse
+    its own etcd: etcdmember etcdplan* etcdconf* etcdids* etcdplace etcdenv
+    every start: etcdguard* etcdstart etcdpermit
+    asking etcd: etcdclient etcdwords* etcdchange etcdlist
+    the birth: birth* etcdbirth
+    by hand: forming* etcdform etcdformview etcdformdoors etcdreserve fitness* etcdmeasure
+    growing: growth* etcdgrow etcdsight etcdspread
+    a lost member: etcdrecover
+    going: expulsion* etcdremove etcdrevoke etcdcrlspread
+    renewal: renewal* etcdrenew etcdsupersede
+    disks that were put back: etcdlived (a member's) etcdmemory etcdrestored (the holder's)
+    seen and said: etcdlook alerts* alerting gauges
+"""

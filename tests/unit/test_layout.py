@@ -141,6 +141,23 @@ def test_a_module_is_short_says_what_it_owns_and_hides_no_line(path: Path) -> No
         assert ast.get_docstring(ast.parse(text))
 
 
+def test_the_map_of_the_mesh_shows_every_room_once_and_which_are_pure() -> None:
+    text = (REPOSITORY / "keel" / "mesh" / "__init__.py").read_text()
+    rooms = [
+        word
+        for line in re.findall(r"^    [^:]+: (.+)$", text, flags=re.MULTILINE)
+        for word in re.sub(r"\([^)]*\)", "", line).split()
+    ]
+    layers = PYPROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
+    pure = next(layer for layer in layers if "keel.mesh.wire)" in layer)
+    there = [name_of(path) for path in MODULES if path.parent.name == "mesh"]
+    assert sorted(rooms) == sorted(
+        name.removeprefix("keel.mesh.") + "*" * (f"({name})" in pure)
+        for name in there
+        if name != "keel.mesh"
+    )
+
+
 OTHERS_CALL = {"get_redirect_target", "handle_accept", "maintenance"}
 """What the libraries' own classes call by these names."""
 TESTS_CALL = {"CHECKS", "put"}
