@@ -6,10 +6,11 @@ flock keeps two passes apart. While something is open a faster timer runs the sa
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from keel.errors import KeelError, Refused
+from keel.errors import Internal, KeelError, Refused
 from keel.mesh import (
     alerting,
     etcdbirth,
@@ -83,13 +84,25 @@ def _try(one: Pass, name: str) -> Duty:
     """One duty behind its own boundary; its failure is kept until it is gone (E15)."""
     host = one.host
     try:
-        duty = (DUTIES | RETIRED)[name](one)
+        duty = _done(one, name)
     except KeelError as error:
         code = error.rule if isinstance(error, Refused) else error.code
         _keep(host, name, (code, error.summary(), error.remedy()))
         return Duty(name=name, result=Result.FAILED, text=error.summary())
     _keep(host, name, None)
     return duty
+
+
+def _done(one: Pass, name: str) -> Duty:
+    """The duty; a bug in it is Internal with its type and place alone: a message might quote a
+    secret."""
+    try:
+        return (DUTIES | RETIRED)[name](one)
+    except KeelError:
+        raise
+    except Exception as bug:  # one of the three broad ones: a bug stops no other duty
+        last = traceback.extract_tb(bug.__traceback__)[-1]
+        raise Internal(f"{type(bug).__name__} at {last.filename}:{last.lineno}") from bug
 
 
 def _keep(host: Host, name: str, failed: tuple[str, str, str] | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from keel.errors import LockHeld
 from keel.mesh import etcdstore, etcdtend
 from keel.mesh.duty import Result
+from keel.ports import UnitState
+from tests.fakes.machine import FakeUnits
 from tests.flow.world import World
 
 GARBAGE = b"-----BEGIN"
@@ -44,6 +48,24 @@ def test_a_duty_that_fails_is_kept_until_it_works_and_stops_no_other(world: Worl
     place.unlink()
     assert results(world)["etcd"] is Result.NOTHING
     assert not etcdstore.load_failures(world.host("a")).entries
+
+
+class OddUnits(FakeUnits):
+    """systemd as nobody thought of it."""
+
+    def state(self, unit: str) -> UnitState:
+        raise ValueError("with a secret in it")
+
+
+def test_a_bug_in_a_duty_is_kept_by_its_place_and_stops_no_other(world: World) -> None:
+    host = replace(world.host("a"), units=OddUnits(world.net.nodes["a"].effects))
+    duties = etcdtend.tend(host, lambda: world.spec("a"), world.enable_spec)
+    found = {one.name: one for one in duties}
+    assert found["etcd"].result is Result.FAILED
+    assert found["lived"].result is Result.NOTHING
+    (kept,) = [f for f in etcdstore.load_failures(host).entries if f.subject == "etcd"]
+    assert kept.code == "internal"
+    assert re.fullmatch(r"a bug in keel: ValueError at .*test_tend\.py:\d+", kept.text)
 
 
 def test_a_duty_that_fails_differently_is_kept_once(world: World) -> None:

@@ -228,7 +228,10 @@ class World:
         return network.undo(self.host(name), self.wanted(name))
 
     def tend(self, name: str) -> tuple[Duty, ...]:
-        return etcdtend.tend(self.host(name), lambda: self.spec(name), self.enable_spec)
+        duties = etcdtend.tend(self.host(name), lambda: self.spec(name), self.enable_spec)
+        bugs = [duty.text for duty in duties if duty.text.startswith("a bug in keel")]
+        assert not bugs, bugs
+        return duties
 
     def form(self, name: str, *without: str) -> Done[Plan] | Incomplete[Plan]:
         return etcdform.form(
