@@ -12,7 +12,9 @@ import pytest
 import keel
 from keel.cli import parser
 from keel.cli.tree import TREE
+from keel.mesh.client import MAX_WORKERS
 from keel.mesh.etcdconf import render_drop_in
+from keel.mesh.limits import Limits
 from keel.paths import Paths
 from keel.spec.model import DEFAULT_INTERFACE
 
@@ -171,6 +173,14 @@ def test_networkd_leaves_keels_interfaces_alone() -> None:
     assert network["Match"]["Name"] == "keel*"
     assert DEFAULT_INTERFACE.startswith("keel")
     assert network["Link"]["Unmanaged"] == "yes"
+
+
+def test_the_channel_has_room_for_two_passes_that_ask_everybody_at_once() -> None:
+    """Each member that is asked costs a worker and a watchdog; a program that is started is a task
+    as well."""
+    asking = 2 * 2 * MAX_WORKERS
+    channel = section(SYSTEMD / "keel-channel.service", "Service")
+    assert int(channel["TasksMax"][-1]) >= asking + Limits().threads + 32
 
 
 @pytest.mark.parametrize("unit", ["keel-mesh-etcd.service", "keel-mesh-sync.service"])
