@@ -6,13 +6,13 @@ Owns the look; the document's shape is keel.mesh.report's. Changes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from cryptography import x509
 
-from keel.errors import EtcdError, Refused
+from keel.errors import Refused
 from keel.mesh import (
     etcdcert,
     etcdcrl,
@@ -35,7 +35,7 @@ from keel.mesh.store import Node
 from keel.outcome import Waiting
 from keel.ports import EtcdStatus, Host
 from keel.spec.model import Spec
-from keel.types import LOCALHOST, Capability, EtcdClusterId, FormationId, SigningKey
+from keel.types import Capability, EtcdClusterId, FormationId, SigningKey
 
 
 class Phase(StrEnum):
@@ -93,7 +93,7 @@ class EtcdSeen:
 def own_role(host: Host) -> Role:
     """This node's own etcd in a word."""
     stage = etcdstore.load_cluster(host).stage
-    return _role(stage, _status(host) if stage is not Stage.IDLE else None)
+    return _role(stage, etcdmember.own_status(host) if stage is not Stage.IDLE else None)
 
 
 def _role(stage: Stage, status: EtcdStatus | None) -> Role:
@@ -107,7 +107,7 @@ def _role(stage: Stage, status: EtcdStatus | None) -> Role:
 def look(host: Host, spec: Spec, node: Node, roles: Mapping[SigningKey, Role]) -> EtcdSeen:
     """One look; `roles` is what the other members said of themselves just now."""
     cluster = etcdstore.load_cluster(host)
-    status = _status(host) if cluster.stage is not Stage.IDLE else None
+    status = etcdmember.own_status(host) if cluster.stage is not Stage.IDLE else None
     crl = etcdstore.load_crl(host)
     read = etcdcrl.read_crl(crl, etcdstore.load_roots(host)) if crl else None
     voters = [m.address for m in talk.others(node) if roles.get(m.key) is Role.VOTER]
@@ -126,7 +126,7 @@ def look(host: Host, spec: Spec, node: Node, roles: Mapping[SigningKey, Role]) -
         certificates=certificates(host),
         crl_number=read.number if read else 0,
         crl_next_update=read.next_update if read else None,
-        waiting=tuple(_named(node, one) for one in left if _holds(one, phase, known)),
+        waiting=tuple(one for one in left if _holds(one, phase, known)),
         failures=etcdstore.load_failures(host).entries,
         restored=cluster.stage is not Stage.IDLE and etcdlived.is_restored(host, node),
     )
@@ -160,14 +160,6 @@ def _holds(waiting: Waiting, phase: Phase, known: Known) -> bool:
     )
 
 
-def _named(node: Node, waiting: Waiting) -> Waiting:
-    """Members by their names: the plan knows only addresses."""
-    whom = waiting.waiting_for
-    for member in node.view.members:
-        whom = whom.replace(member.address.compressed, member.display)
-    return replace(waiting, waiting_for=whom)
-
-
 def _phase(host: Host, spec: Spec, node: Node, stage: Stage, status: EtcdStatus | None) -> Phase:
     if selfrecord.own_capability(host, spec) is not Capability.ETCD:
         return Phase.NONE
@@ -182,15 +174,6 @@ def _phase(host: Host, spec: Spec, node: Node, stage: Stage, status: EtcdStatus 
             return Phase.FORMING
         case Stage.FORMED:
             return Phase.LEARNER if status is not None and status.learner else Phase.VOTER
-
-
-def _status(host: Host) -> EtcdStatus | None:
-    if etcdstore.load_leaves(host) is None:
-        return None
-    try:
-        return host.etcd_at(LOCALHOST).status(timeout_seconds=etcdmember.OWN_STATUS_SECONDS)
-    except EtcdError:
-        return None
 
 
 def _plan_waits(host: Host, spec: Spec, node: Node) -> tuple[Waiting, ...]:
