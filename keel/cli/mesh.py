@@ -37,7 +37,11 @@ class Create:
         return Report(
             text=_changed((*done.changed, *made)),
             document={"schema": "keel.create/1", **_node(done.value)},
-            notes=("keel: hint: `keel mesh invite` lets the next node in",),
+            notes=(
+                *(_is_in(done.value) if not done.changed else ()),
+                *((f"keel: keep a backup of {host.paths.roots}",) if made else ()),
+                "keel: hint: `keel mesh invite` lets the next node in",
+            ),
         )
 
 
@@ -53,7 +57,7 @@ class Join:
         from keel.spec import specfile
 
         if self.discard and self.source is None:
-            gone = join.discard_pending(host)
+            gone = join.discard_pending(host, specfile.load(host))
             return Report(
                 text=_changed(gone.changed),
                 document={"schema": "keel.discard/1", "discarded": list(gone.value)},
@@ -78,6 +82,8 @@ class Join:
                 "inviter": done.value.inviter.display,
             },
             notes=(
+                *(_is_in(done.value.node) if not done.changed else ()),
+                *(_STILL_OPEN if not done.changed else ()),
                 *(f"keel: etcd: {text}" for text in said),
                 "keel: hint: `keel mesh status` shows the others",
             ),
@@ -181,6 +187,14 @@ class Up:
         network.raise_all(host, specfile.wanted(host))
         node = store.require(host)
         return Report(text=f"mesh/{node.mesh} up", document={"schema": "keel.up/1", **_node(node)})
+
+
+_STILL_OPEN = ("keel: an invite that nobody used stays open for another node",)
+
+
+def _is_in(node: Node) -> tuple[str, ...]:
+    """For who typed it on a node that is a member, perhaps of another mesh than is thought."""
+    return (f"keel: this node is in mesh {node.mesh} already",)
 
 
 def _changed(lines: tuple[str, ...]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keel.errors import Refused
-from keel.mesh import drafts, roster, selfrecord, store, up, wire
+from keel.mesh import drafts, roster, selfrecord, store, tended, up, wire
 from keel.mesh.store import Node
 from keel.mesh.trust import TrustStore
 from keel.outcome import Done, Plan, Step
@@ -80,6 +80,7 @@ def _found(host: Host, spec: Spec) -> Node:
     )
     trust = TrustStore()
     store.save_trust(host, trust)
+    tended.note(host)
     store.save_genesis(host, wire.encode(genesis))
     held = roster.founded(wire.encode(genesis))
     return store.assemble(identity, held=held, trust=trust)

@@ -12,13 +12,25 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from keel import codec
 from keel.errors import BadSignature, BadValue, KeelError, PeerError, Refused, StateCorrupt
-from keel.mesh import create, exchange, joinmsg, netwindow, roster, selfrecord, store, talk, up
+from keel.mesh import (
+    create,
+    exchange,
+    joinmsg,
+    netwindow,
+    roster,
+    selfrecord,
+    store,
+    talk,
+    tended,
+    up,
+)
 from keel.mesh.exchange import JOIN_PATH, Hello, HelloAnswer
 from keel.mesh.identity import prefix_of
 from keel.mesh.joinmsg import Admitted, EtcdPart, JoinRequest
@@ -77,10 +89,12 @@ def join(
             netwindow.refuse_open(host)
     admitted = None
     if before is not None:
+        _refuse_own_invite(before, token)
         _raise(host, spec, before)
+        finishes = load_pending(host, before.mesh) is not None
         known = _already_member(host, before, token)
         if known is not None:
-            return Done(value=known)
+            return Done(value=known, changed=_joined(known) if finishes else ())
     else:
         admitted = _granted(host, token.mesh, token.invite)
     if admitted is None:
@@ -88,7 +102,11 @@ def join(
     node = _become_member(host, spec, token.mesh, token.inviter, admitted)
     prepare(node, admitted.etcd)
     joined = confirm(host, deadline=Deadline.after(host.clock, CONFIRM_SECONDS))
-    return Done(value=joined, changed=(f"member/{joined.node.address} joined",))
+    return Done(value=joined, changed=_joined(joined))
+
+
+def _joined(joined: Joined) -> tuple[str, ...]:
+    return (f"member/{joined.node.address} joined",)
 
 
 def confirm(host: Host, *, deadline: Deadline) -> Joined:
@@ -113,10 +131,14 @@ def confirm(host: Host, *, deadline: Deadline) -> Joined:
     return Joined(node=node, inviter=inviter, etcd=pending.admitted.etcd)
 
 
-def discard_pending(host: Host) -> Done[tuple[str, ...]]:
-    """Give up every join that was begun and not finished; its keys go with it."""
+def discard_pending(host: Host, spec: Spec) -> Done[tuple[str, ...]]:
+    """Give up every join that was begun and not finished; its keys go with it, and so does the
+    temporary interface of one that was cut off."""
     with store.locked(host, "the mesh"):
         names = host.files.names(host.paths.pending_joins)
+        if names and store.load(host) is None:
+            with contextlib.suppress(Refused):  # not WireGuard's: then it was refused to the join
+                host.wireguard.drop_interface(spec.network.wireguard.interface)
         for name in names:
             host.files.remove(host.paths.pending_joins / name)
     return Done(value=names, changed=tuple(f"pending-join/{name} discarded" for name in names))
@@ -153,6 +175,16 @@ def _refuse_other_mesh(host: Host, node: Node | None, token: Token, *, discard: 
         host.files.remove(host.paths.pending_joins / name)
 
 
+def _refuse_own_invite(node: Node, token: Token) -> None:
+    if token.inviter == node.key:
+        raise Refused(
+            "join-own-invite",
+            "this node made that invite; it lets another one in",
+            "type `keel mesh join` on the new node; `keel mesh invite --cancel"
+            f" {token.invite}` here ends the invite",
+        )
+
+
 def _already_member(host: Host, node: Node, token: Token) -> Joined | None:
     """The finished join of a node whose inviter knows it; None when the token has to be redeemed
     (again): refused as unknown, or only silence, or another invite than the one that is pending."""
@@ -186,8 +218,9 @@ def _first_contact(
     """Redeem the token over its temporary tunnel; the machine is as before after a refusal."""
     with store.locked(host, "the mesh"):
         identity = _identity(host, token.mesh, before)
-        pending = Pending(invite=token.invite, inviter=token.inviter)
-        host.files.write(_pending_file(host, token.mesh), codec.dumps(pending))
+        if before is None:  # a member has nothing to give up, nor may it lose an open confirmation
+            pending = Pending(invite=token.invite, inviter=token.inviter)
+            host.files.write(_pending_file(host, token.mesh), codec.dumps(pending))
         keys = derive(
             token.secret, mesh=token.mesh, invite=token.invite, prefix=prefix_of(token.mesh)
         )
@@ -200,16 +233,17 @@ def _first_contact(
         raise
     with store.locked(host, "the mesh"):
         granted = Pending(invite=token.invite, inviter=token.inviter, admitted=admitted)
+        host.files.make_dir(host.paths.pending_join(token.mesh))
         host.files.write(_pending_file(host, token.mesh), codec.dumps(granted))
     return admitted
 
 
 def _identity(host: Host, mesh: MeshId, before: Node | None) -> Identity:
     """The keys of this mesh: a member's own, else those of an earlier try, else new ones (N1)."""
-    place = host.paths.pending_join(mesh)
-    host.files.make_dir(place)
     if before is not None:
         return before.identity
+    place = host.paths.pending_join(mesh)
+    host.files.make_dir(place)
     return store.make_identity(host, place / "signing.key", place / "wireguard.key")
 
 
@@ -330,6 +364,7 @@ def _become_member(
         store.save_trust(host, trust)
         store.save_roster(host, held)
         node = selfrecord.refresh(host, spec, node)
+        tended.note(host)
         store.save_genesis(host, held.founding.raw)
         _drop_first_contact(host, spec)
     _raise(host, spec, node)

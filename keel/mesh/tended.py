@@ -33,7 +33,7 @@ class Tended:
 
 
 def note(host: Host) -> None:
-    """A pass ended, or the timer was started just now."""
+    """A pass ended, the timer was started, or this node comes into its mesh: just now."""
     host.files.make_dir(host.paths.run, mode=0o755)
     stamp = Tended(time=host.clock.now(), monotonic=host.clock.monotonic())
     host.files.write(host.paths.tended, codec.dumps(stamp))

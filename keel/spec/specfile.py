@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from keel.errors import SpecError
+from keel.errors import SpecError, StateCorrupt
 from keel.mesh import netsettings
 from keel.ports import Host
 from keel.spec import parse
@@ -28,7 +28,7 @@ def load(host: Host) -> Spec:
 def wanted(host: Host, path: Path | None = None, *, needed: bool = False) -> Spec:
     """The operator's spec; every default when there is no file, unless it is `needed`."""
     place = path or host.paths.spec
-    raw = host.files.read(place)
+    raw = _read(host, place)
     if raw is None and needed:
         raise SpecError("", "no such file", file=place)
     return parse.parse_spec(raw or b"", file=place)
@@ -36,7 +36,7 @@ def wanted(host: Host, path: Path | None = None, *, needed: bool = False) -> Spe
 
 def set_etcd(host: Host, state: Overlay) -> bool:
     """Write overlays.etcd into the spec, all else unchanged; False when it says so already."""
-    raw = host.files.read(host.paths.spec)
+    raw = _read(host, host.paths.spec)
     before = NEW_SPEC if raw is None else raw
     after = parse.set_etcd_overlay(before, state)
     if after == before:
@@ -49,3 +49,11 @@ def set_etcd(host: Host, state: Overlay) -> bool:
 def enable_etcd(host: Host) -> None:
     """overlays.etcd: enabled, once this node is to be a member of the cluster."""
     set_etcd(host, Overlay.ENABLED)
+
+
+def _read(host: Host, place: Path) -> bytes | None:
+    """A directory, or a file far too large, is the operator's to mend: no state was lost."""
+    try:
+        return host.files.read(place)
+    except StateCorrupt as error:
+        raise SpecError("", error.problem, file=place) from error

@@ -11,7 +11,7 @@ from ipaddress import IPv6Address, IPv6Network
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from keel.errors import ProcFailed
+from keel.errors import ProcFailed, Refused
 from keel.mesh.wgconf import MIN_MTU, check_peer
 from keel.ports import WgBackend, WgDevice, WgPeer, WgPeerState
 from keel.types import Endpoint, Secret, WgKey
@@ -76,12 +76,15 @@ class FakeWireGuard:
         self.backend = WgBackend.KERNEL
         self.refuses: set[WgKey] = set()
         """Keys that `wg set` ends with a failure for."""
+        self.taken: set[str] = set()
+        """Names of interfaces that are there and are not WireGuard's."""
 
     def show(self, interface: str) -> WgDevice | None:
         device = self.devices.get(interface)
         return device.shown() if device is not None else None
 
     def raise_interface(self, interface: str, *, port: int, mtu: int, private: Secret) -> WgBackend:
+        self._refuse_taken(interface)
         self.effects.happen(f"wg raise {interface}")
         mtu = max(mtu, MIN_MTU)
         device = self.devices.get(interface)
@@ -114,8 +117,15 @@ class FakeWireGuard:
         self._device(interface).peers.pop(key, None)
 
     def drop_interface(self, interface: str) -> None:
+        self._refuse_taken(interface)
         self.effects.happen(f"wg drop {interface}")
         self.devices.pop(interface, None)
+
+    def _refuse_taken(self, interface: str) -> None:
+        if interface in self.taken:
+            raise Refused(
+                "interface-taken", f"the interface {interface} is taken", "choose another"
+            )
 
     def _refuse(self, key: WgKey) -> None:
         if key in self.refuses:

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from keel.errors import PeerError, Refused
-from keel.mesh import admit, join, joinmsg, store, sync, talk, up
+from keel.mesh import admit, join, joinmsg, store, sync, talk, tended, up
 from keel.mesh.exchange import HELLO, HELLO_PATH, Hello, HelloAnswer
 from keel.mesh.identity import prefix_of
 from keel.mesh.invite import Phase, derive
 from keel.mesh.joinmsg import Admitted
 from keel.mesh.server import HttpReply
-from keel.mesh.token import Token
+from keel.mesh.token import Token, parse_token
+from keel.outcome import Done
 from keel.ports import Deadline
 from keel.spec.parse import parse_spec
 from tests.flow.kill import tolerate
@@ -63,11 +64,74 @@ def test_a_join_that_was_begun_is_given_up_by_hand(world: World) -> None:
     world.net.cut("a", "d")
     with pytest.raises(PeerError):
         world.join("d", world.invite("a"))
-    host = world.host("d")
+    host, spec = world.host("d"), world.spec("d")
     (begun,) = host.files.names(host.paths.pending_joins)
-    assert join.discard_pending(host).value == (begun,)
+    assert join.discard_pending(host, spec).value == (begun,)
     assert host.files.names(host.paths.pending_joins) == ()
-    assert join.discard_pending(host).changed == ()
+    assert join.discard_pending(host, spec).changed == ()
+
+
+def test_a_join_that_was_cut_off_leaves_no_interface_when_it_is_given_up(world: World) -> None:
+    victim = world.net.nodes["d"]
+    victim.effects.crash_on = lambda text: text.startswith("post ") and text.endswith("/v1/join")
+    assert victim.dies(lambda: world.join("d", world.invite("a")))
+    victim.new_life()
+    host, spec = world.host("d"), world.spec("d")
+    assert host.wireguard.show("keel0") is not None
+    join.discard_pending(host, spec)
+    assert host.wireguard.show("keel0") is None
+
+
+def test_a_member_gives_nothing_up_and_keeps_its_interface(world: World) -> None:
+    unconfirmed(world, world.invite("a"))
+    host = world.host("d")
+    join.discard_pending(host, world.spec("d"))
+    assert host.wireguard.show("keel0") is not None
+
+
+def test_an_interface_that_is_not_wireguards_does_not_keep_a_join_from_being_given_up(
+    world: World,
+) -> None:
+    host, spec = world.host("d"), world.spec("d")
+    world.net.nodes["d"].wireguard.taken.add("keel0")
+    with pytest.raises(Refused) as caught:
+        world.join("d", world.invite("a"))
+    assert caught.value.rule == "interface-taken"
+    assert len(join.discard_pending(host, spec).value) == 1
+
+
+def test_a_node_refuses_its_own_invite_which_stays_open(world: World) -> None:
+    token = world.invite("a")
+    with pytest.raises(Refused) as caught:
+        world.join("a", token)
+    assert caught.value.rule == "join-own-invite"
+    world.join("d", token)
+    assert world.agree("ad")
+
+
+def test_a_join_that_is_finished_by_a_second_command_says_that_it_joined(world: World) -> None:
+    token = world.invite("a")
+    unconfirmed(world, token)
+    world.net.losses.clear()
+    done = world.joined("d", token)
+    assert done.changed == (f"member/{done.value.node.address} joined",)
+    assert world.joined("d", token).changed == ()
+
+
+@pytest.mark.parametrize("command", ["create", "join"])
+def test_a_fresh_member_of_a_machine_that_is_up_for_long_was_not_untended(
+    world: World, command: str
+) -> None:
+    """Cut off before its timers were started, that is."""
+    world.node("e")
+    world.net.clock.sleep(86400.0)
+    victim = world.net.nodes["e"]
+    victim.effects.crash_on = lambda text: text.startswith("enable ")
+    run = {"create": lambda: world.create("e"), "join": lambda: world.join("e", world.invite("a"))}
+    assert victim.dies(run[command])
+    victim.new_life()
+    assert store.load(world.host("e")) is not None
+    assert tended.silent_seconds(world.host("e")) is None
 
 
 def test_what_was_never_begun_cannot_be_confirmed(world: World) -> None:
@@ -107,6 +171,23 @@ def test_a_token_of_one_that_left_meets_silence(world: World) -> None:
         world.join("c", token)
     assert caught.value.reason == "no-answer"
     assert world.loaded("c").view == before
+    assert isinstance(world.sync("c"), Done)
+    assert join.load_pending(world.host("c"), token.mesh) is None
+
+
+def test_a_member_that_is_refused_by_another_inviter_keeps_its_open_confirmation(
+    world: World,
+) -> None:
+    first = world.invite("a")
+    unconfirmed(world, first)
+    other = world.make_invite("b")
+    admit.cancel(world.host("b"), world.spec("b"), other.state.invite)
+    world.net.losses.clear()
+    with pytest.raises(Refused):
+        world.join("d", parse_token(other.token.reveal().decode()))
+    world.sync("d")
+    world.timers()
+    assert world.agree("abcd")
 
 
 def answering(world: World, token: Token, change: Callable[[Admitted], Admitted]) -> None:

@@ -154,8 +154,12 @@ class World:
         return admit.make_invite(host, self.spec(name), words, life=life).value
 
     def join(self, name: str, token: Token, *, discard: bool = False) -> Joined:
+        return self.joined(name, token, discard=discard).value
+
+    def joined(self, name: str, token: Token, *, discard: bool = False) -> Done[Joined]:
+        """The same, with what it changed."""
         host = self.host(name)
-        joined = join.join(
+        done = join.join(
             host,
             self.spec(name),
             token,
@@ -164,9 +168,9 @@ class World:
                 host, lambda: self.spec(name), self.enable_spec, node, part
             ),
             discard=discard,
-        ).value
-        etcd.after_join(host, lambda: self.spec(name), self.enable_spec, joined)
-        return joined
+        )
+        etcd.after_join(host, lambda: self.spec(name), self.enable_spec, done.value)
+        return done
 
     def mesh(self, names: str, *, spare: str = "", mode: str = "cloud_advanced") -> None:
         """These nodes as one mesh; the first founds it and invites the others. The spare ones have

@@ -166,3 +166,18 @@ def test_a_spec_that_only_root_may_read_is_said_so(tmp_path: Path, root: bool, c
     with pytest.raises(KeelError) as caught:
         Check(file=None).run(host)
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize("what", ["a directory", "far too large"])
+def test_a_spec_that_is_no_spec_is_the_operators_to_mend_and_not_a_lost_state(
+    tmp_path: Path, what: str
+) -> None:
+    """The words for a lost state would have the operator give the membership up."""
+    node = FakeNet(tmp_path).node("a")
+    if what == "a directory":
+        node.paths.spec.mkdir(parents=True)
+    else:
+        write_spec(node, "#" * (2 * 1024 * 1024))
+    with pytest.raises(SpecError) as caught:
+        specfile.load(node.host)
+    assert str(node.paths.spec) in caught.value.summary()
