@@ -21,7 +21,10 @@ from keel.mesh.warnings import Severity, Warning
 
 REMIND = timedelta(days=1)
 HOLD = timedelta(minutes=5)
-AT_ONCE = frozenset({"etcd-failed", "certificate-ends", "crl-old", "clone", "tend-silent"})
+AT_ONCE = frozenset(
+    {"etcd-failed", "etcd-full", "etcd-corrupt", "certificate-ends", "crl-old", "clone"}
+    | {"tend-silent"}
+)
 JOURNAL = "journal"
 """The channel that is always there."""
 MAX_OPEN = 256

@@ -26,6 +26,7 @@ from keel.mesh import (
     etcdstate,
     etcdstore,
     etcdtrust,
+    etcdwords,
     selfrecord,
     store,
     talk,
@@ -53,6 +54,7 @@ from keel.mesh.etcdmsg import (
 from keel.mesh.etcdplan import Action, MemberView, Running
 from keel.mesh.etcdstate import Cluster, Stage, Wanted
 from keel.mesh.etcdstore import Leaves
+from keel.mesh.etcdwords import Alarm
 from keel.mesh.growth import Word
 from keel.mesh.identity import address_of
 from keel.mesh.keys import SigningPair
@@ -386,7 +388,7 @@ def own_word(host: Host) -> Word | None:
 
 def is_corrupt(error: str, member_id: int) -> bool:
     """Whether one of a status's errors is the alarm that this member's data is corrupt."""
-    return f"memberID:{member_id} " in error and "CORRUPT" in error
+    return etcdwords.alarm_in(error) == (member_id, Alarm.CORRUPT)
 
 
 def serves(host: Host) -> bool:

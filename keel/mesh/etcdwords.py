@@ -1,4 +1,5 @@
-"""What etcd's error answers mean: gRPC codes, and causes told apart by etcd's own words.
+"""What etcd's error answers mean: gRPC codes, and causes told apart by etcd's own words; and the
+alarms among a status's errors.
 
 A table, because several causes share a code and the words are etcd's public constants
 (api/v3rpc/rpctypes/error.go); what is not in it is OTHER and keeps its text in EtcdError.
@@ -6,6 +7,7 @@ A table, because several causes share a code and the words are etcd's public con
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum, StrEnum
 
 from keel.errors import EtcdError
@@ -43,6 +45,24 @@ class Cause(StrEnum):
     LEARNER_CANNOT = "learner-cannot"
     """Asked of a learner, which serves no such thing."""
     OTHER = "other"
+
+
+class Alarm(StrEnum):
+    """What a member has raised for all to see; each member's status lists the alarms of all."""
+
+    FULL = "NOSPACE"
+    """Its database reached the quota: nobody takes a write that adds anything."""
+    CORRUPT = "CORRUPT"
+    """Its data is not the others'."""
+
+
+def alarm_in(error: str) -> tuple[int, Alarm] | None:
+    """The member's ID and its alarm, when this one of a status's errors is one."""
+    found = _ALARM.fullmatch(error.strip())
+    return (int(found[1]), Alarm(found[2])) if found else None
+
+
+_ALARM = re.compile(r"memberID:(\d+) alarm:(NOSPACE|CORRUPT)")
 
 
 def cause_of(error: EtcdError) -> Cause:

@@ -14,6 +14,7 @@ from keel.mesh import etcdlook, expulsion, removal, roster, tended, window
 from keel.mesh.etcdids import id_text
 from keel.mesh.etcdlist import Listed
 from keel.mesh.etcdlook import EtcdSeen, Phase, Role
+from keel.mesh.etcdwords import Alarm, alarm_in
 from keel.mesh.liveness import SUSPECT_SECONDS, Liveness
 from keel.mesh.rights import Exposed
 from keel.mesh.status import MemberSeen, MeshSeen
@@ -21,7 +22,7 @@ from keel.mesh.warnings import Warning, warn
 from keel.mesh.window import Stage, Window
 from keel.spec.diff import CERTIFICATE_SOON
 from keel.spec.model import Spec
-from keel.types import Capability
+from keel.types import Capability, EtcdMemberId
 
 CLOCK_LIMIT = timedelta(seconds=60)
 """The channel refuses at 300 s; a person should know long before."""
@@ -31,6 +32,8 @@ MORE_VOTERS = (
     "invite another capable node, or make a member capable; `keel mesh etcd form` on the holder"
     " brings the ready ones in"
 )
+
+ALARMS = {Alarm.FULL: "etcd-full", Alarm.CORRUPT: "etcd-corrupt"}
 
 Document = dict[str, object]
 
@@ -246,7 +249,7 @@ def _cluster_warnings(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
         return [warn("etcd-removed")]
     if etcd.phase not in (Phase.VOTER, Phase.LEARNER):
         return []
-    found = []
+    found = _alarms(seen, etcd)
     if etcd.status is None and etcd.roles.get(seen.node.key) is not Role.STARTING:
         found.append(warn("etcd-down", detail="no answer on [::1]:2379"))
     voters, quorum, spare = fault_tolerance(seen, etcd)
@@ -263,6 +266,20 @@ def _cluster_warnings(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
         detail = f"{quorum} of {voters} voters are needed and no more are healthy"
         remedy = "" if voters >= SAFE_VOTERS else MORE_VOTERS
         found.append(warn("etcd-no-fault-tolerance", detail=detail, remedy=remedy))
+    return found
+
+
+def _alarms(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
+    """What members have raised, by the word of this node's own etcd."""
+    names = {one.id: _name_of(seen, one) for one in etcd.known.members}
+    found = []
+    for text in etcd.status.errors if etcd.status else ():
+        raised = alarm_in(text)
+        if raised is not None:
+            member, alarm = raised
+            subject = names.get(member, f"member {id_text(EtcdMemberId(member))}")
+            remedy = "" if member in names else "it is gone: `etcdctl alarm disarm`"
+            found.append(warn(ALARMS[alarm], subject=subject, remedy=remedy))
     return found
 
 

@@ -103,6 +103,18 @@ KINDS: Mapping[str, Kind] = {
         text="etcd has no leader: {detail}",
         remedy="bring the members that are down back; `keel mesh status` names them",
     ),
+    "etcd-full": Kind(
+        severity=Severity.CRITICAL,
+        text="etcd's database on {subject} has reached its quota: the cluster takes no more writes",
+        remedy="delete keys that nobody needs, `etcdctl compact`, `etcdctl defrag` on each member in"
+        " turn, then `etcdctl alarm disarm`; docs/mesh.md has the lines",
+    ),
+    "etcd-corrupt": Kind(
+        severity=Severity.CRITICAL,
+        text="etcd found the data of {subject} corrupt: it serves nothing there",
+        remedy="`keel mesh etcd recover --replace` on {subject}; once it votes again,"
+        " `etcdctl alarm disarm`",
+    ),
     "etcd-removed": Kind(
         severity=Severity.CRITICAL,
         text="this node is no member of the cluster any more",

@@ -1,6 +1,7 @@
 """No room under /var/lib/keel while a node joins, while the roster spreads and while a registry is
-born: each says so and stops where it is, nothing is lost, and running again is the cure. And what
-a real member throws at another's channel harms nobody.
+born: each says so and stops where it is, nothing is lost, and running again is the cure. No room
+for one member's etcd, and a database at its quota: status says it, and the runbook leads out. And
+what a real member throws at another's channel harms nobody.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from netns.scenario import Report
 from netns.topology import Name, names
 
 NAME = "disk_full"
-ROWS = ("Q4", "M2", "M5", "M7", "E8")
+ROWS = ("Q4", "M2", "M5", "M7", "E8", "E21")
 LINK = "20ms,2ms,0%"
 
 EVERYONE = names(3)
 A, B, C = EVERYONE
 STATE = "/var/lib/keel"
 DISK_SIZE = "4m"
-FILL = f"""
-cd {STATE}
+ETCD = "/var/lib/keel-etcd"
+ETCD_SIZE = "160m"  # two segments of the log, 64 MiB each, are written in advance
+FILL = """
+cd "$1"
 dd if=/dev/zero of=filler bs=4k 2>/dev/null || true
 if echo room >room; then exit 1; fi 2>/dev/null
 rm -f room
@@ -31,6 +34,11 @@ rm -f room
 DONE, REFUSED, INCOMPLETE = 0, 3, 4
 THROW = Path(inside.__file__).parent / "throw.py"
 MEMORY_MIB = 200
+VALUE = "x" * 300_000
+VALUES = 12
+QUOTA = "[Service]\nEnvironmentFile=/etc/small.env\n"
+SMALL = "/etc/systemd/system/etcd.service.d/99-small.conf"
+RUNBOOK = Path(__file__).parents[2] / "docs/mesh.md"
 
 
 def run(lab: Lab, report: Report) -> None:
@@ -38,6 +46,8 @@ def run(lab: Lab, report: Report) -> None:
         lab.exec(name, ["mkdir", "-p", "-m", "0700", STATE])
         options = f"size={DISK_SIZE},mode=0700"
         lab.exec(name, ["mount", "-t", "tmpfs", "-o", options, "tmpfs", STATE])
+    own = f"size={ETCD_SIZE},mode=0700,uid=$(id -u etcd),gid=$(id -g etcd)"
+    lab.exec(C, ["sh", "-euc", f"mkdir -p {ETCD}; mount -t tmpfs -o {own} tmpfs {ETCD}"])
     mesh.create(lab, A)
     mesh.join(lab, B, mesh.invite(lab, A))
     lab.wait(partial(ready, lab, B), 60, "b to be ready")
@@ -45,6 +55,8 @@ def run(lab: Lab, report: Report) -> None:
     joiner_without_room(lab, report, token)
     inviter_without_room(lab, report, token)
     birth_without_room(lab, report, token)
+    etcd_without_room(lab, report)
+    quota_reached(lab, report)
     thrown_at(lab, report)
 
 
@@ -87,6 +99,79 @@ def birth_without_room(lab: Lab, report: Report, token: str) -> None:
     report.expect(same and registry.get(lab, B, "without") == "b", "with room b is in it as well")
 
 
+def etcd_without_room(lab: Lab, report: Report) -> None:
+    """c's file system has no room for etcd's data: its etcd stops, the others serve, and with room
+    it is back by itself."""
+    fill(lab, C, ETCD)
+    big_values(lab, A)
+    lab.wait(lambda: stopped(lab, C), 60, "c's etcd to stop without room")
+    report.expect(registry.put(lab, A, "narrow", "c"), "c's etcd has stopped; a and b serve")
+    lab.wait(lambda: "etcd-down" in warnings(lab, C), 30, "c's status to say that its etcd is down")
+    lab.wait(
+        lambda: "etcd-voter-silent" in warnings(lab, A), 30, "a's status to say that c's is silent"
+    )
+    make_room(lab, C, ETCD)
+    registry.wait_for_voters(lab, (C,))
+    report.expect(registry.get(lab, C, "narrow") == "c", "with room it is back, with all of it")
+
+
+def quota_reached(lab: Lab, report: Report) -> None:
+    """b's quota is one that a few values fill; then the lines of the runbook, as they stand."""
+    lab.put(B, "/etc/small.env", f"ETCD_QUOTA_BACKEND_BYTES={4 << 20}\n")
+    lab.put(B, SMALL, QUOTA)
+    again(lab, B)
+    said = big_values(lab, B)
+    report.expect("database space exceeded" in said, "b's database is at its quota")
+    lab.wait(lambda: "etcd-full" in warnings(lab, A), 30, "a's status to say so")
+    report.expect(not registry.put(lab, A, "more", "1"), "a says so, and takes no more writes")
+    for name, lines in ((A, runbook()), (A, DEFRAG), (B, DEFRAG), (C, DEFRAG), (A, DISARM)):
+        lab.exec(name, ["sh", "-euc", lines])
+    report.expect(
+        registry.put(lab, A, "more", "1"), "after the runbook's lines it is written again"
+    )
+    lab.wait(lambda: not warnings(lab, A), 60, "a's status to warn of nothing")
+    lab.exec(B, ["rm", SMALL])
+    again(lab, B)
+
+
+DEFRAG = 'eval "$(keel mesh etcd env)"\netcdctl defrag'
+DISARM = 'eval "$(keel mesh etcd env)"\netcdctl alarm disarm'
+
+
+def runbook() -> str:
+    """The commands under etcd-full, for the keys of this scenario."""
+    about = RUNBOOK.read_text().partition("### etcd-full\n")[2].partition("\n### ")[0]
+    lines = about.split("```")[1]
+    assert "/what/nobody/needs" in lines
+    return lines.replace("/what/nobody/needs", "big-")
+
+
+def big_values(lab: Lab, name: Name) -> str:
+    """So many of them written, until one is refused; what was said of it."""
+    for number in range(VALUES):
+        argv = ["sh", "-c", f"{registry.ETCDCTL} </root/big", "etcdctl", "put", f"big-{number}"]
+        lab.put(name, "/root/big", VALUE)
+        done = lab.exec(name, argv, check=False)
+        if done.returncode != 0:
+            return done.stderr
+    return ""
+
+
+def stopped(lab: Lab, name: Name) -> bool:
+    argv = ["systemctl", "show", "-P", "ActiveState,NRestarts", "etcd.service"]
+    return "active" not in lab.exec(name, argv).stdout.split()
+
+
+def again(lab: Lab, name: Name) -> None:
+    lab.exec(name, ["systemctl", "daemon-reload"])
+    lab.exec(name, ["systemctl", "restart", "etcd.service"])
+    registry.wait_for_voters(lab, (name,))
+
+
+def warnings(lab: Lab, name: Name) -> list[str]:
+    return [str(one["code"]) for one in mesh.status(lab, name)["warnings"]]
+
+
 def thrown_at(lab: Lab, report: Report) -> None:
     """From b's own address: what is no message, and what is far too large for one."""
     target = mesh.status(lab, A)["self"]["address"]
@@ -114,12 +199,12 @@ def says_so(report: Report, what: str, status: int, document: dict[str, object])
     )
 
 
-def fill(lab: Lab, name: Name) -> None:
-    lab.exec(name, ["sh", "-euc", FILL])
+def fill(lab: Lab, name: Name, place: str = STATE) -> None:
+    lab.exec(name, ["sh", "-euc", FILL, "fill", place])
 
 
-def make_room(lab: Lab, name: Name) -> None:
-    lab.exec(name, ["rm", f"{STATE}/filler"])
+def make_room(lab: Lab, name: Name, place: str = STATE) -> None:
+    lab.exec(name, ["rm", f"{place}/filler"])
 
 
 def ready(lab: Lab, name: Name) -> bool:

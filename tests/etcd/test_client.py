@@ -16,7 +16,7 @@ from keel.mesh import etcdclient
 from keel.mesh.etcdcert import der
 from keel.mesh.etcdclient import GatewayClient, Ports, those_with_leader
 from keel.mesh.etcdpki import parse_credential
-from keel.mesh.etcdwords import Cause, GrpcCode, cause_of
+from keel.mesh.etcdwords import Alarm, Cause, GrpcCode, alarm_in, cause_of
 from keel.ports import EtcdMember, EtcdStatus
 from keel.types import LOCALHOST, Secret
 from tests.etcd.gateway import Gateway, serve, write_files
@@ -163,6 +163,19 @@ def test_a_cluster_version_says_that_there_was_a_leader(
     gateway.says(f'{{"etcdserver":"3.5.16","etcdcluster":"{version}"}}'.encode())
     assert gateway.client.had_leader() is led
     assert asked(gateway)[0] == "GET /version HTTP/1.1"
+
+
+@pytest.mark.parametrize(
+    ("said", "alarm"),
+    [
+        ("memberID:10501334649042878790 alarm:NOSPACE ", (10501334649042878790, Alarm.FULL)),
+        ("memberID:7 alarm:CORRUPT ", (7, Alarm.CORRUPT)),
+        ("memberID:7 alarm:NONE ", None),
+        ("etcdserver: no leader", None),
+    ],
+)
+def test_alarms_are_told_from_other_errors(said: str, alarm: tuple[int, Alarm] | None) -> None:
+    assert alarm_in(said) == alarm
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,11 @@ class FakeEtcd:
         self.refusals: dict[str, int] = {}
         """How many of the next changes of a kind are refused as if a voter was not connected."""
         self.corrupt: set[str] = set()
-        """Nodes whose etcd found its data corrupt, and says so in its status."""
+        """Nodes whose etcd found its data corrupt; the status of each etcd says so."""
+        self.full: set[str] = set()
+        """Nodes whose etcd reached its quota, said alike."""
+        self.alarms: list[str] = []
+        """Of members that are gone."""
         self.log: list[str] = []
         self.stuck: dict[str, bytes] = {}
         """What the etcd of a node shows in a handshake (DER), whatever is laid for it."""
@@ -346,9 +350,12 @@ class FakeGateway:
         )
 
     def _errors(self, process: Process, *, led: bool) -> tuple[str, ...]:
-        found = () if led else ("etcdserver: no leader",)
-        if process.node.name in self._world.corrupt:
-            found = (*found, f"memberID:{process.member} alarm:CORRUPT ")
+        found = (*(() if led else ("etcdserver: no leader",)), *self._world.alarms)
+        for name, one in sorted(self._world.processes.items()):
+            if one.cluster is process.cluster:
+                raised = {"CORRUPT": self._world.corrupt, "NOSPACE": self._world.full}
+                kinds = [kind for kind, names in raised.items() if name in names]
+                found += tuple(f"memberID:{one.member} alarm:{kind} " for kind in kinds)
         return found
 
     def members(self, *, timeout_seconds: float = 20.0) -> tuple[EtcdMember, ...]:

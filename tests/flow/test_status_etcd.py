@@ -117,6 +117,26 @@ def etcd_of_another_down(world: World) -> str:
     return "a"
 
 
+def full(world: World) -> str:
+    """c's database reached its quota, by a's word."""
+    formed(world)
+    world.etcd.full.add("c")
+    return "a"
+
+
+def corrupt(world: World) -> str:
+    formed(world)
+    world.etcd.corrupt.add("c")
+    return "c"
+
+
+def corrupt_and_gone(world: World) -> str:
+    """The alarm of a member that has been replaced or taken out since."""
+    formed(world)
+    world.etcd.alarms.append("memberID:81985529216486895 alarm:CORRUPT ")
+    return "a"
+
+
 def two_voters(world: World) -> str:
     formed(world)
     world.net.nodes["c"].units.stop("etcd.service")
@@ -231,6 +251,9 @@ STATES: dict[str, Callable[[World], str]] = {
     "in-line": in_line,
     "in-line-holder-gone": holder_gone_and_in_line,
     "failed": failed,
+    "full": full,
+    "corrupt": corrupt,
+    "corrupt-and-gone": corrupt_and_gone,
     "data-lost": data_lost,
 }
 
