@@ -106,8 +106,8 @@ KINDS: Mapping[str, Kind] = {
     "etcd-full": Kind(
         severity=Severity.CRITICAL,
         text="etcd's database on {subject} has reached its quota: the cluster takes no more writes",
-        remedy="delete keys that nobody needs, `etcdctl compact`, `etcdctl defrag` on each member in"
-        " turn, then `etcdctl alarm disarm`; docs/mesh.md has the lines",
+        remedy="delete keys that nobody needs, `etcdctl compact`, `etcdctl defrag` on each member"
+        " in turn, then `etcdctl alarm disarm`; docs/mesh.md has the lines",
     ),
     "etcd-corrupt": Kind(
         severity=Severity.CRITICAL,

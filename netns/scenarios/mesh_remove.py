@@ -1,5 +1,6 @@
 """A member is removed, and changes that nobody confirms are undone: after a cut SSH session, a kill
-and a reboot alike.
+and a reboot alike. Port, endpoint and MTU change by `keel spec apply`: confirmed by the members, by
+the operator in a new SSH session, undone behind a firewall that knows only the old port.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from netns import mesh
 from netns.lab import Lab
 from netns.scenario import Report
-from netns.topology import Mode, Name, names
+from netns.topology import WIREGUARD_PORT, Mode, Name, names, node
 
 NAME = "mesh_remove"
 ROWS = ("M9", "M10", "Q3")
@@ -23,11 +24,21 @@ MODE = Mode.CLOUD
 JOINED = True
 
 A, B, C, D = EVERYONE = names(4)
+REFUSED, INCOMPLETE = 3, 4
 GONE_SECONDS = 15.0
 SHORT_SECONDS = 40
 """What two appliances' windows last here, by a drop-in for the timer; on the third the timer that
 keel arms is looked at."""
 POLL_SECONDS = 0.005
+MOVED, SHUT = 51999, 52000
+"""Ports: one that is changed to, one that the firewall drops."""
+LARGER_MTU = 1400
+SHUT_RULES = f"""\
+table inet shut {{
+  chain input {{ type filter hook input priority filter; udp dport {SHUT} drop; }}
+  chain output {{ type filter hook output priority filter; udp sport {SHUT} drop; }}
+}}
+"""
 KEY = "/root/.ssh/id_ed25519"
 SSH = ["ssh", "-o", "StrictHostKeyChecking=no", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20"]
 
@@ -46,6 +57,87 @@ def run(lab: Lab, report: Report) -> None:
     mesh.wait_until_whole(lab, (A, B, C))
     left = [name for name in (A, B, C) if window(lab, name)]
     report.expect(not left, "no window is left, and the three see each other up")
+    begun, command = port_that_is_shut(lab, C)
+    confirmed_by_members(lab, report)
+    confirmed_by_the_operator(lab, report)
+    undone(lab, report, begun, command)
+    mesh.wait_until_whole(lab, (A, B, C))
+
+
+def port_that_is_shut(lab: Lab, name: Name) -> tuple[float, subprocess.Popen[str]]:
+    """It applies a port that its own firewall drops: nobody answers, and its timer will undo it."""
+    lab.exec(name, ["nft", "-f", "-"], input=SHUT_RULES)
+    edit(lab, name, "port", WIREGUARD_PORT, SHUT)
+    command = lab.popen(name, ["keel", "spec", "apply", "--json"])
+    reach(lab, name)
+    return time.monotonic(), command
+
+
+def confirmed_by_members(lab: Lab, report: Report) -> None:
+    """b's port, and with it its endpoint: most of the members answer there, and it holds."""
+    edit(lab, B, "port", WIREGUARD_PORT, MOVED)
+    edit(lab, B, "endpoints", WIREGUARD_PORT, MOVED)
+    done = lab.exec(B, ["keel", "spec", "apply"], timeout=120)
+    said = done.stdout.splitlines()
+    report.expect(len(said) == 2 and not window(lab, B), f"b: confirmed by a: {said}")
+    new = f"{node(B).hosts[0]}:{MOVED}"
+    took = lab.wait(
+        lambda: endpoint_of(lab, A, B) == (new, "static"), 30, "a to have b's new endpoint"
+    )
+    report.expect(True, f"a has b at {new} {took:.1f} s later")
+    timer = lab.exec(B, ["systemctl", "is-active", "keel-window.timer"], check=False).stdout
+    report.expect(timer == "inactive\n", "b's timer is gone")
+    same = lab.exec(B, ["keel", "diff"], check=False)
+    report.expect(same.returncode == 0, "and b differs from its spec in nothing")
+
+
+def confirmed_by_the_operator(lab: Lab, report: Report) -> None:
+    """Over SSH, from a: the command waits for no member; a new session is the word that counts."""
+    there = [*SSH, f"root@{mesh.status(lab, B)['self']['address']}"]
+    edit(lab, B, "mtu", 1280, LARGER_MTU)
+    done = lab.exec(A, [*there, "keel", "spec", "apply"], check=False, timeout=60)
+    asked = done.returncode == INCOMPLETE and "keel network confirm" in done.stderr
+    report.expect(asked, f"b's MTU over SSH: exit {done.returncode}: {done.stderr.splitlines()}")
+    report.expect(mtu_of(lab, B) == LARGER_MTU, f"b's MTU is {LARGER_MTU} for now")
+    lab.exec(A, [*there, "keel", "network", "confirm"], timeout=60)
+    report.expect(not window(lab, B), "confirmed in a session opened after it: no window is left")
+    again = lab.exec(A, [*there, "keel", "network", "undo"], check=False, timeout=60)
+    kept = (again.returncode, mtu_of(lab, B)) == (0, LARGER_MTU)
+    report.expect(kept, f"and there is nothing to undo: {again.stdout.strip()}")
+    edit(lab, B, "mtu", LARGER_MTU, 1280)
+    lab.exec(A, [*there, "keel", "spec", "apply"], check=False, timeout=60)
+    lab.exec(A, [*there, "keel", "network", "undo"], timeout=60)
+    report.expect(mtu_of(lab, B) == LARGER_MTU, "applied and taken back by `keel network undo`")
+
+
+def undone(lab: Lab, report: Report, begun: float, command: subprocess.Popen[str]) -> None:
+    """By its timer; what the spec wants and is not so shows."""
+    out, _ = command.communicate(timeout=150)
+    said = json.loads(out)
+    rule = said.get("rule")
+    report.expect(
+        command.returncode == REFUSED and rule in ("window-unconfirmed", "window-none"),
+        f"c: {said.get('summary')}, {time.monotonic() - begun:.0f} s after it was armed",
+    )
+    port = lab.exec(C, ["wg", "show", "keel0", "listen-port"]).stdout.strip()
+    report.expect(port == str(WIREGUARD_PORT), f"c listens on {port} as before")
+    differs = lab.exec(C, ["keel", "diff"], check=False)
+    shown = differs.returncode == 1 and str(SHUT) in differs.stdout
+    report.expect(shown, f"c's diff: {differs.stdout.strip()}")
+
+
+def edit(lab: Lab, name: Name, key: str, old: int, new: int) -> None:
+    """A number in one line of the node's spec."""
+    lab.exec(name, ["sed", "-i", f"/ {key}:/s/{old}/{new}/", "/etc/keel/spec.yaml"])
+
+
+def endpoint_of(lab: Lab, watcher: Name, name: Name) -> tuple[str, str]:
+    found = next(one for one in mesh.status(lab, watcher)["members"] if one["name"] == name)
+    return found["endpoint"], found["endpoint_source"]
+
+
+def mtu_of(lab: Lab, name: Name) -> int:
+    return int(lab.exec(name, ["cat", "/sys/class/net/keel0/mtu"]).stdout)
 
 
 def removed(lab: Lab, report: Report, key: str) -> None:
