@@ -7,6 +7,7 @@ hash of its recipe.
                 just those packages
     test        on appliance: what runs the unit tests with Debian's own Python
     build       on appliance: what builds and lints packages
+    mail        on appliance: a mail server; a scenario installs it from the layer's `repo/`
 
 A layer's `root/` is the whole tree for `bare`, for the others the upper directory of an overlay.
 Debian comes from the mirror that this machine's own apt uses.
@@ -101,7 +102,8 @@ BUILD = Recipe(
         *("python3-shtab", "python3-argparse-manpage", "bash-completion", "lintian", "git"),
     ),
 )
-RECIPES = {recipe.name: recipe for recipe in (BARE, APPLIANCE, TEST, BUILD)}
+MAIL = Recipe(name="mail", parent=APPLIANCE, packages=("dma",))
+RECIPES = {recipe.name: recipe for recipe in (BARE, APPLIANCE, TEST, BUILD, MAIL)}
 
 
 class NoMirror(Exception):

@@ -179,14 +179,8 @@ class Lab:
     def journal(self, name: Name, *arguments: str) -> str:
         """The appliance's journal, of all its boots, also when it is off."""
         directory = self.machine(name).disk / "root/var/log/journal"
-        argv = [
-            "journalctl",
-            "--directory",
-            str(directory),
-            "--no-pager",
-            "--output",
-            "short-precise",
-        ]
+        argv = ["journalctl", "--directory", str(directory), "--no-pager"]
+        argv += ["--output", "short-precise"]
         return run([*argv, *arguments], timeout=60).stdout
 
     def capture(self, name: Name, path: Path | None = None, *, filter: str = "") -> Capture:
@@ -289,6 +283,17 @@ class Lab:
                 machine.mount(saved.layers)
             self._power_on(saved.members)
 
+    def put_back(self, name: Name, snapshot: str) -> None:
+        """An appliance's disk as it was when the lab was saved, as from a backup; leaves it off."""
+        with state.locked(self.instance):
+            machine = self.machine(name)
+            self._power_off(machine)
+            machine.unmount()
+            for part in ("upper", "work"):
+                shutil.rmtree(machine.disk / part)
+            copy(_snapshot(snapshot) / name, machine.disk / "upper")
+            machine.mount(self.state().layers)
+
     def backends(self) -> dict[str, str]:
         """What carries packets here: `link` and `wireguard`."""
         return {
@@ -328,13 +333,20 @@ class Lab:
         say(f"what is known about the failure: {directory}")
         return directory
 
-    def wait(self, predicate: Callable[[], bool], deadline: float, what: str) -> float:
+    def wait(
+        self,
+        predicate: Callable[[], bool],
+        deadline: float,
+        what: str,
+        *,
+        every: float = POLL_SECONDS,
+    ) -> float:
         """Poll until it holds; returns the seconds it took. Raises TimeoutError naming `what`."""
         begun = time.monotonic()
         while not predicate():
             if time.monotonic() - begun > deadline:
                 raise TimeoutError(f"waited {deadline:g} s in vain for {what}")
-            time.sleep(POLL_SECONDS)
+            time.sleep(every)
         return time.monotonic() - begun
 
     # --- what the verbs are made of

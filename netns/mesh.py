@@ -22,6 +22,7 @@ from netns.topology import Mode, Name
 JOIN_SECONDS = 180
 WHOLE_SECONDS = 180
 BIRTH_SECONDS = 180
+LOOK_SECONDS = 1.0  # between two looks by `keel mesh status`, which takes half a second of work
 JOIN = ["keel", "mesh", "join", "--token-file", "-"]
 STATE = "var/lib/keel/mesh"
 
@@ -144,7 +145,8 @@ def wait_until_whole(lab: Lab, names: Sequence[Name]) -> None:
 
     def wait(name: Name) -> None:
         whole = partial(_sees, lab, name, lambda found: is_whole(found, names))
-        lab.wait(whole, WHOLE_SECONDS, f"{name} to see {', '.join(names)} up")
+        what = f"{name} to see {', '.join(names)} up"
+        lab.wait(whole, WHOLE_SECONDS, what, every=LOOK_SECONDS)
 
     with ThreadPoolExecutor(len(names)) as pool:
         list(pool.map(wait, names))
@@ -153,7 +155,8 @@ def wait_until_whole(lab: Lab, names: Sequence[Name]) -> None:
 def wait_for_registry(lab: Lab, names: Sequence[Name]) -> None:
     """Wait until each of them is a voter of a cluster with a leader."""
     for name in names:
-        lab.wait(partial(_sees, lab, name, has_registry), BIRTH_SECONDS, f"{name} to be a voter")
+        voter = partial(_sees, lab, name, has_registry)
+        lab.wait(voter, BIRTH_SECONDS, f"{name} to be a voter", every=LOOK_SECONDS)
 
 
 def _sees(lab: Lab, name: Name, judge: Callable[[Status], bool]) -> bool:

@@ -136,7 +136,9 @@ def measure_link(lab: Lab, members: Iterable[Name]) -> Pings:
     targets = [node(name, lab.state().family).hosts[0] for name in [*ring[1:], ring[0]]]
     with ThreadPoolExecutor(len(ring)) as pool:
         found = list(
-            pool.map(lambda source, target: ping(lab, source, target, each), ring, targets)
+            pool.map(
+                lambda source, target: ping(lab, source, target, each, interval=0.02), ring, targets
+            )
         )
     times = tuple(time for pings in found for time in pings.times_ms)
     return Pings(sent=each * len(ring), times_ms=times)

@@ -149,9 +149,8 @@ def runbook() -> str:
 def big_values(lab: Lab, name: Name) -> str:
     """So many of them written, until one is refused; what was said of it."""
     for number in range(VALUES):
-        argv = ["sh", "-c", f"{registry.ETCDCTL} </root/big", "etcdctl", "put", f"big-{number}"]
-        lab.put(name, "/root/big", VALUE)
-        done = lab.exec(name, argv, check=False)
+        argv = ["sh", "-c", registry.ETCDCTL, "etcdctl", "put", f"big-{number}"]
+        done = lab.exec(name, argv, input=VALUE, check=False)
         if done.returncode != 0:
             return done.stderr
     return ""

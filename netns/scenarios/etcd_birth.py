@@ -1,6 +1,9 @@
-"""The third join gives birth to one cluster over the bad link; what then listens, who owns what."""
+"""The third join gives birth to one cluster over the bad link; what then listens, who owns what;
+and every unit as systemd runs it: nothing in the journal, and what it calls works in its sandbox.
+"""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from netns import mesh, registry
@@ -23,8 +26,40 @@ KEEL_UNITS = (
     "keel-mesh-sync.service",
     "keel-mesh-etcd.service",
     "keel-mesh-etcd-fast.service",
+    "keel-mesh-alert.service",
+    "keel-window.service",
     "keel-wireguard@keel0.service",
 )
+SANDBOXED = tuple(unit for unit in KEEL_UNITS if "wireguard" not in unit)
+ONCE = ("keel-mesh-alert", "keel-window", "keel-mesh-etcd-fast", "keel-mesh-etcd", "keel-mesh-sync")
+# What units call of others, one a line; below, what those call that have to do with the network.
+PROGRAMS = """\
+systemctl show --property=ActiveState -- etcd.service
+systemctl start --no-block -- keel-mesh-sync.service
+systemd-run --quiet --collect --pipe --wait -- true
+"""
+NETWORK_PROGRAMS = """\
+timedatectl show --property=NTPSynchronized --value
+wg show interfaces
+wg show keel0 dump
+ip -j -d address show up
+ip -6 route replace fd00:4::/64 dev lo
+ip -6 route delete fd00:4::/64 dev lo
+ss -H -t -n -p state established
+nft list table inet keel
+etcd --version
+systemctl daemon-reload
+"""
+PROBE = """\
+#!/bin/sh
+failed=0
+while read -r line; do
+    $line </dev/null >/dev/null 2>&1 || { echo "failed: $line"; failed=1; }
+done </etc/probe
+exit $failed
+"""
+PROBE_PATH = "/usr/local/sbin/probe"
+CHANGED = ("ExecStart=", "Type=", "Restart", "Requires=", "SuccessExitStatus=", "RemainAfterExit=")
 LAID = {"crl.der", "etcd.env", "member.pem", "trust.pem"}
 
 
@@ -32,6 +67,10 @@ def run(lab: Lab, report: Report) -> None:
     for name in EVERYONE:
         lab.exec(name, ["sed", "-i", f"1i {COMMENT}", "/etc/keel/spec.yaml"])
     birth(lab, report)
+    quiet(lab, report)
+    with ThreadPoolExecutor(2) as pool:
+        for part in [pool.submit(each, lab, report) for each in (units, sandboxes)]:
+            part.result()
     for name in EVERYONE:
         listeners(lab, report, name)
         modes(lab, report, name)
@@ -61,6 +100,51 @@ def birth(lab: Lab, report: Report) -> None:
 
 def computes(lab: Lab, name: Name, identity: str) -> bool:
     return bool(mesh.status(lab, name)["etcd"]["cluster_id"] == identity)
+
+
+def quiet(lab: Lab, report: Report) -> None:
+    """Nothing that an operator would have to look into."""
+    for name in EVERYONE:
+        loud = lab.journal(name, "--priority", "warning", "--quiet", "-o", "cat").splitlines()
+        keels = lab.journal(name, "-u", "keel-*", "-o", "cat").splitlines()
+        errors = [line for line in keels if line.startswith("keel: error")]
+        failed = lab.exec(name, ["systemctl", "--failed", "--plain", "--no-legend"]).stdout
+        fine = not (loud or errors or failed)
+        report.expect(
+            fine, f"{name}'s journal: nothing at warning or worse {loud} {errors}{failed}"
+        )
+
+
+def units(lab: Lab, report: Report) -> None:
+    """Each that a timer or another unit starts, once more on a."""
+    for unit in ONCE:
+        done = lab.exec(A, ["systemctl", "start", unit], timeout=120, check=False)
+        result = lab.exec(A, ["systemctl", "show", "-P", "Result", unit]).stdout.strip()
+        report.expect((done.returncode, result) == (0, "success"), f"a: {unit} ran: {result}")
+
+
+def sandboxes(lab: Lab, report: Report) -> None:
+    """What the units call of other programs does work where they call it, on b."""
+    lab.put(B, PROBE_PATH, PROBE, mode=0o755)
+    for unit in SANDBOXED:
+        programs = PROGRAMS + ("" if "alert" in unit else NETWORK_PROGRAMS)
+        lab.put(B, "/etc/probe", programs)
+        text = lab.exec(B, ["cat", f"/usr/lib/systemd/system/{unit}"]).stdout
+        lab.put(B, f"/etc/systemd/system/probe-{unit}", probing(text))
+        lab.exec(B, ["systemctl", "daemon-reload"])
+        done = lab.exec(B, ["systemctl", "start", f"probe-{unit}"], timeout=120, check=False)
+        said = lab.journal(B, "-u", f"probe-{unit}", "-o", "cat")
+        failed = [line for line in said.splitlines() if line.startswith("failed: ")]
+        count = len(programs.splitlines())
+        fine = done.returncode == 0 and not failed
+        report.expect(fine, f"b: {count} programs work inside {unit} {failed or ''}{done.stderr}")
+
+
+def probing(unit: str) -> str:
+    """The unit with its sandbox, running the probe once."""
+    kept = [line for line in unit.splitlines() if not line.startswith(CHANGED)]
+    at = kept.index("[Service]") + 1
+    return "\n".join([*kept[:at], "Type=oneshot", f"ExecStart={PROBE_PATH}", *kept[at:], ""])
 
 
 def listeners(lab: Lab, report: Report, name: Name) -> None:

@@ -1,5 +1,5 @@
 """A mesh that was made without an etcd root is given its cluster by hand, over the bad link, by two
-operators at once; then a member and the leader are cut off, and etcdctl is the judge.
+operators at once, with and without the link between them; then a member and the leader are cut off, and etcdctl is the judge.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from netns import mesh, registry
 from netns.lab import Lab
-from netns.scenario import Report
-from netns.topology import Name, names
+from netns.scenario import STANDARD, Report
+from netns.topology import Name, Quality, names
 
 NAME = "etcd_form"
 ROWS = ("E13", "E19", "E20", "E21")
@@ -30,6 +30,7 @@ BACK_SECONDS = 30
 def run(lab: Lab, report: Report) -> None:
     without_a_root(lab, report)
     dry_run(lab, report)
+    two_apart(lab, report)
     two_at_once(lab, report)
     member_cut(lab, report)
     leader_cut(lab, report)
@@ -79,6 +80,22 @@ def measured(report: Report, checks: list[dict[str, Any]]) -> None:
     report.note(f"disk {values['disk-sync', C]}, etcd {values['etcd-version', C]}; no-go: {bad}")
     machines = [text for text in bad if not text.startswith(("loss", "disk-sync"))]
     report.expect(machines == [], "machines, versions, clocks, MTU: go")
+
+
+def two_apart(lab: Lab, report: Report) -> None:
+    """a and b form at one moment with the link between them cut; c hears both. Neither may."""
+    for pair in ((A, B), (B, A)):
+        lab.set_direction(*pair, Quality(cut=True))
+    with ThreadPoolExecutor(2) as pool:
+        came_of = dict(zip((A, B), pool.map(partial(form, lab), (A, B)), strict=True))
+    for name, (code, said) in came_of.items():
+        refused = (code, said.get("rule")) == (3, "form-silent")
+        report.expect(refused, f"{name}, cut off from the other: {said.get('summary')}")
+    held = [name for name in EVERYONE if has(lab, name, "/var/lib/keel/etcd/roots")]
+    report.expect(held == [], "no etcd root anywhere, as before")
+    for pair in ((A, B), (B, A)):
+        lab.set_direction(*pair, STANDARD)
+    mesh.wait_until_whole(lab, EVERYONE)
 
 
 def two_at_once(lab: Lab, report: Report) -> None:

@@ -1,6 +1,7 @@
 """A cluster that grows and shrinks over the bad link while a client writes: the fourth joins, is a
 learner before its join is answered, is promoted by keel's own gate, and is removed again: out of
-the mesh, of etcd's list, and with its certificates revoked. Nothing acknowledged is lost.
+the mesh, of etcd's list, and with its certificates revoked. Nothing acknowledged is lost. Then the
+holder's disk, and after it a voter's, is put back to what it was before all that.
 """
 
 import json
@@ -8,13 +9,13 @@ import time
 from functools import partial
 
 from netns import mesh, registry
-from netns.lab import Lab
+from netns.lab import Lab, forget_snapshot
 from netns.scenario import STANDARD, Report
 from netns.topology import Name, names, parse_quality
 from netns.writer import Writer
 
 NAME = "etcd_life"
-ROWS = ("E11", "E18", "E5", "Q2")
+ROWS = ("E11", "E18", "E5", "E12", "Q2")
 LINK = "125ms,12.5ms,1%"
 MEMBERS = 4
 
@@ -29,7 +30,20 @@ SHORT = parse_quality("5ms,0ms,0%")
 
 
 def run(lab: Lab, report: Report) -> None:
+    snapshot = f"{lab.instance}-old"
     three_voters(lab, report)
+    lab.save(snapshot)
+    try:
+        live(lab, report)
+        for name in EVERYONE:
+            lab.set_link(name, SHORT)
+        for name in (A, C):
+            put_back(lab, report, name, snapshot)
+    finally:
+        forget_snapshot(snapshot)
+
+
+def live(lab: Lab, report: Report) -> None:
     writer = Writer(lab, B)
     grow(lab, report, D)
     registry.judge_one_cluster(lab, report, EVERYONE, "grown")
@@ -86,15 +100,59 @@ def shrink(lab: Lab, report: Report, name: Name) -> None:
     report.expect(not registry.put(lab, name, "from-outside", "1"), f"{name} writes no more")
 
 
+def put_back(lab: Lab, report: Report, name: Name, snapshot: str) -> None:
+    """Its disk is from before d came and went: its etcd does not start, nothing that was revoked is
+    good again, and the one command gives it a new place."""
+    left = (A, B, C)
+    before = registry.cluster(lab, B)
+    crl = crl_number(lab, B)
+    lab.put_back(name, snapshot)
+    registry.wait_for_write(lab, B, f"without-{name}", "old disk", 60)
+    lab.start(name)
+    lab.wait(lambda: "restored" in codes(lab, name), 120, f"{name}'s status to say `restored`")
+    active = lab.exec(name, ["systemctl", "show", "-P", "SubState", "etcd.service"]).stdout.strip()
+    report.expect(active != "running", f"{name}: put back, says `restored`; its etcd: {active}")
+    report.expect(registry.cluster(lab, B) == before, "the others serve, their list is as it was")
+    done = lab.exec(name, RECOVER, timeout=240, check=False)
+    said = (done.stdout + done.stderr).splitlines()
+    report.expect(done.returncode == 0, f"{name}: {' '.join(RECOVER)}: {said[-1:]}")
+    registry.wait_for_voters(lab, left, GROW_SECONDS)
+    after = registry.judge_one_cluster(lab, report, left, f"put-back-{name}")
+    same = len(set(before.members) & set(after.members))
+    report.expect(
+        (after.identity, same) == (before.identity, 2), f"the same cluster, {name} has a new ID"
+    )
+    report.expect(
+        registry.get(lab, name, f"without-{name}") == "old disk", f"{name} has what it missed"
+    )
+    lab.wait(lambda: crl_number(lab, name) >= crl, 60, f"{name} to have the others' CRL")
+    for one in left:
+        report.expect(not stolen_is_good(lab, A, one), f"what was revoked is refused at {one}")
+    lab.wait(lambda: "restored" not in codes(lab, name), 60, f"{name} to be itself again")
+
+
+RECOVER = ["keel", "mesh", "etcd", "recover", "--replace"]
+
+
+def codes(lab: Lab, name: Name) -> list[str]:
+    return [str(one["code"]) for one in mesh.status(lab, name)["warnings"]]
+
+
+def crl_number(lab: Lab, name: Name) -> int:
+    return int(mesh.status(lab, name)["etcd"]["crl"]["number"])
+
+
 def steal(lab: Lab, name: Name) -> None:
     """What is on the disk of the one that goes, in somebody's hands on a."""
     found = lab.exec(name, ["sh", "-c", "cat /var/lib/keel/etcd/leaf/*/client.pem"])
     lab.put(A, STOLEN, found.stdout, mode=0o600)
 
 
-def stolen_is_good(lab: Lab, name: Name) -> bool:
+def stolen_is_good(lab: Lab, name: Name, target: Name | None = None) -> bool:
+    """Whether what is in somebody's hands on this node opens its own etcd, or the target's."""
+    where = "::1" if target is None else registry.address(lab, target)
     words = (
-        f"etcdctl --endpoints=https://[::1]:2379 --cacert=/etc/etcd/keel/trust.pem --cert={STOLEN}"
+        f"etcdctl --endpoints=https://[{where}]:2379 --cacert=/etc/etcd/keel/trust.pem --cert={STOLEN}"
         f" --key={STOLEN} --dial-timeout=3s --command-timeout=20s get nothing"
     )
     return lab.exec(name, ["sh", "-c", words], check=False).returncode == 0

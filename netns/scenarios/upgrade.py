@@ -5,7 +5,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from netns import mesh
+from netns import mesh, registry
 from netns.lab import Lab
 from netns.scenario import STANDARD, Report
 from netns.scenarios.packages import MASK, active, apt, pid, raised, there
@@ -86,7 +86,7 @@ def is_voter(lab: Lab, name: Name) -> bool:
     return found.returncode == 0
 
 
-ETCDCTL = 'eval "$(keel mesh etcd env)"; exec etcdctl --command-timeout=30s "$@"'
+ETCDCTL = f'set -- --command-timeout=30s "$@"\n{registry.ETCDCTL}'
 
 
 def put(lab: Lab, name: Name, key: str, value: str) -> None:
