@@ -1,5 +1,6 @@
 """A mesh that was made without an etcd root is given its cluster by hand, over the bad link, by two
-operators at once, with and without the link between them; then a member and the leader are cut off, and etcdctl is the judge.
+operators at once, with and without the link between them; then a member and the leader are cut off,
+and etcdctl is the judge.
 """
 
 from __future__ import annotations

@@ -34,25 +34,26 @@ def run(lab: Lab, report: Report) -> None:
     three_voters(lab, report)
     lab.save(snapshot)
     try:
-        live(lab, report)
+        stolen = live(lab, report)
         for name in EVERYONE:
             lab.set_link(name, SHORT)
         for name in (A, C):
-            put_back(lab, report, name, snapshot)
+            put_back(lab, report, name, snapshot, stolen)
     finally:
         forget_snapshot(snapshot)
 
 
-def live(lab: Lab, report: Report) -> None:
+def live(lab: Lab, report: Report) -> str:
     writer = Writer(lab, B)
     grow(lab, report, D)
     registry.judge_one_cluster(lab, report, EVERYONE, "grown")
     for name in EVERYONE:
         lab.wait(partial(voter_by_keel, lab, name), 30, f"{name} to call itself a voter")
     report.expect(True, "keel says so as well, on each")
-    shrink(lab, report, D)
+    stolen = shrink(lab, report, D)
     registry.judge_one_cluster(lab, report, (A, B, C), "shrunk")
     writer.judge(report, (A, B, C))
+    return stolen
 
 
 def three_voters(lab: Lab, report: Report) -> None:
@@ -81,10 +82,12 @@ def grow(lab: Lab, report: Report, name: Name) -> None:
     report.expect(True, f"the gate in the holder's journal: {gate(lab, name)}")
 
 
-def shrink(lab: Lab, report: Report, name: Name) -> None:
+def shrink(lab: Lab, report: Report, name: Name) -> str:
     """Removed where it was admitted; then probes from its side, and with what it has on disk."""
-    steal(lab, name)
-    report.expect(stolen_is_good(lab, A), f"{name}'s certificate is good at a's etcd before")
+    stolen = steal(lab, name)
+    report.expect(
+        stolen_is_good(lab, A, stolen), f"{name}'s certificate is good at a's etcd before"
+    )
     target = mesh.status(lab, A)["self"]["address"]
     said = lab.exec(A, ["keel", "mesh", "remove", name, "--json"], timeout=180)
     done = json.loads(said.stdout)
@@ -92,15 +95,18 @@ def shrink(lab: Lab, report: Report, name: Name) -> None:
     listed = registry.cluster(lab, A).members
     report.expect(len(listed) == 3, f"etcd lists {len(listed)} members when the command ends")
     took = lab.wait(
-        lambda: not stolen_is_good(lab, A), REVOKE_SECONDS, "a's etcd to refuse what was revoked"
+        lambda: not stolen_is_good(lab, A, stolen),
+        REVOKE_SECONDS,
+        "a's etcd to refuse what was revoked",
     )
     report.expect(True, f"its certificate is refused at a's etcd {took:.0f} s after the command")
     probe = lab.exec(name, ["ping", "-6", "-c", "2", "-W", "3", target], check=False)
     report.expect(probe.returncode != 0, f"{name} reaches a over the overlay no more")
     report.expect(not registry.put(lab, name, "from-outside", "1"), f"{name} writes no more")
+    return stolen
 
 
-def put_back(lab: Lab, report: Report, name: Name, snapshot: str) -> None:
+def put_back(lab: Lab, report: Report, name: Name, snapshot: str, stolen: str) -> None:
     """Its disk is from before d came and went: its etcd does not start, nothing that was revoked is
     good again, and the one command gives it a new place."""
     left = (A, B, C)
@@ -127,7 +133,7 @@ def put_back(lab: Lab, report: Report, name: Name, snapshot: str) -> None:
     )
     lab.wait(lambda: crl_number(lab, name) >= crl, 60, f"{name} to have the others' CRL")
     for one in left:
-        report.expect(not stolen_is_good(lab, A, one), f"what was revoked is refused at {one}")
+        report.expect(not stolen_is_good(lab, one, stolen), f"d's certificate is refused at {one}")
     lab.wait(lambda: "restored" not in codes(lab, name), 60, f"{name} to be itself again")
 
 
@@ -142,17 +148,16 @@ def crl_number(lab: Lab, name: Name) -> int:
     return int(mesh.status(lab, name)["etcd"]["crl"]["number"])
 
 
-def steal(lab: Lab, name: Name) -> None:
-    """What is on the disk of the one that goes, in somebody's hands on a."""
-    found = lab.exec(name, ["sh", "-c", "cat /var/lib/keel/etcd/leaf/*/client.pem"])
-    lab.put(A, STOLEN, found.stdout, mode=0o600)
+def steal(lab: Lab, name: Name) -> str:
+    """What is on the disk of the one that goes."""
+    return lab.exec(name, ["sh", "-c", "cat /var/lib/keel/etcd/leaf/*/client.pem"]).stdout
 
 
-def stolen_is_good(lab: Lab, name: Name, target: Name | None = None) -> bool:
-    """Whether what is in somebody's hands on this node opens its own etcd, or the target's."""
-    where = "::1" if target is None else registry.address(lab, target)
+def stolen_is_good(lab: Lab, name: Name, stolen: str) -> bool:
+    """Whether what somebody on this node has in hands opens its etcd."""
+    lab.put(name, STOLEN, stolen, mode=0o600)
     words = (
-        f"etcdctl --endpoints=https://[{where}]:2379 --cacert=/etc/etcd/keel/trust.pem --cert={STOLEN}"
+        f"etcdctl --endpoints=https://[::1]:2379 --cacert=/etc/etcd/keel/trust.pem --cert={STOLEN}"
         f" --key={STOLEN} --dial-timeout=3s --command-timeout=20s get nothing"
     )
     return lab.exec(name, ["sh", "-c", words], check=False).returncode == 0
