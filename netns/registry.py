@@ -61,8 +61,8 @@ def cluster(lab: Lab, name: Name) -> Cluster:
 def address(lab: Lab, name: Name) -> str:
     """Its /128, by the interface."""
     said = lab.exec(name, ["ip", "-j", "-6", "address", "show", "dev", "keel0", "scope", "global"])
-    (own,) = json.loads(said.stdout)[0]["addr_info"]
-    return str(own["local"])
+    (own,) = (one["local"] for one in json.loads(said.stdout)[0]["addr_info"] if one)
+    return str(own)
 
 
 def put(lab: Lab, name: Name, key: str, value: str) -> bool:
