@@ -29,6 +29,8 @@ from netns.lab import Lab
 from netns.topology import Family, Mode, Name, Quality, node, parse_quality
 
 STANDARD = parse_quality("125ms,12.5ms,1%")
+SHORT = parse_quality("5ms,0ms,0%")
+"""Of what a scenario needs first and does not show."""
 PINGS = 400
 RTT_MS = (225.0, 290.0)
 LOSS_PERCENT = (0.5, 8.0)

@@ -13,7 +13,7 @@ from typing import Any
 
 from netns import mesh, registry
 from netns.lab import Lab
-from netns.scenario import STANDARD, Report
+from netns.scenario import SHORT, STANDARD, Report
 from netns.topology import Name, Quality, names
 
 NAME = "etcd_form"
@@ -40,6 +40,8 @@ def run(lab: Lab, report: Report) -> None:
 def without_a_root(lab: Lab, report: Report) -> None:
     """The nodes could not run etcd when the mesh was made; then their operators see to it."""
     set_mode(lab, "cloud_advanced", "cloud")
+    for name in EVERYONE:
+        lab.set_link(name, SHORT)
     mesh.create(lab, A)
     tokens = {name: mesh.invite(lab, A) for name in (B, C)}
     with ThreadPoolExecutor(2) as pool:
@@ -50,6 +52,8 @@ def without_a_root(lab: Lab, report: Report) -> None:
         lab.exec(name, ["keel", "mesh", "trust", "add", "--root", whom])
     together(lab, ["keel", "mesh", "sync"])
     together(lab, ["keel", "mesh", "sync"])
+    for name in EVERYONE:
+        lab.set_link(name, STANDARD)
     held = [name for name in EVERYONE if has(lab, name, "/var/lib/keel/etcd/roots")]
     report.expect(held == [], "three capable members, and no etcd root anywhere")
 

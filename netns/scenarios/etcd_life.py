@@ -10,8 +10,8 @@ from functools import partial
 
 from netns import mesh, registry
 from netns.lab import Lab, forget_snapshot
-from netns.scenario import STANDARD, Report
-from netns.topology import Name, names, parse_quality
+from netns.scenario import SHORT, STANDARD, Report
+from netns.topology import Name, names
 from netns.writer import Writer
 
 NAME = "etcd_life"
@@ -25,8 +25,6 @@ GROW_SECONDS = 90
 REVOKE_SECONDS = 60
 """The CRL is signed at once, and laid for etcd by the pass that follows."""
 STOLEN = "/root/stolen.pem"
-SHORT = parse_quality("5ms,0ms,0%")
-"""Of the birth, which other scenarios show over the bad link."""
 
 
 def run(lab: Lab, report: Report) -> None:
