@@ -68,8 +68,8 @@ def run(lab: Lab, report: Report) -> None:
         lab.exec(name, ["sed", "-i", f"1i {COMMENT}", "/etc/keel/spec.yaml"])
     birth(lab, report)
     quiet(lab, report)
-    with ThreadPoolExecutor(2) as pool:
-        for part in [pool.submit(each, lab, report) for each in (units, sandboxes)]:
+    with ThreadPoolExecutor(3) as pool:
+        for part in [pool.submit(each, lab, report) for each in (units, sandboxes, two_tends)]:
             part.result()
     for name in EVERYONE:
         listeners(lab, report, name)
@@ -121,6 +121,16 @@ def units(lab: Lab, report: Report) -> None:
         done = lab.exec(A, ["systemctl", "start", unit], timeout=120, check=False)
         result = lab.exec(A, ["systemctl", "show", "-P", "Result", unit]).stdout.strip()
         report.expect((done.returncode, result) == (0, "success"), f"a: {unit} ran: {result}")
+
+
+def two_tends(lab: Lab, report: Report) -> None:
+    """Two passes at one moment on c: the later one says that another is at work, and ends."""
+    with ThreadPoolExecutor(2) as pool:
+        tends = list(
+            pool.map(lambda _: lab.exec(C, ["keel", "mesh", "etcd", "tend"], check=False), range(2))
+        )
+    exits = sorted(one.returncode for one in tends)
+    report.expect(exits[-1] == 5, f"two tends at once: exit {exits}")
 
 
 def sandboxes(lab: Lab, report: Report) -> None:

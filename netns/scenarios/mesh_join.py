@@ -109,6 +109,23 @@ def has_foreign(capture: Path) -> bool:
     return bool(underlay.inspect(capture).foreign)
 
 
+def alone(lab: Lab, report: Report) -> None:
+    """a is up without the others, and is booted once more while its etcd waits for a quorum."""
+    lab.start(A)
+    for boot in ("booted alone", "rebooted while its etcd waits"):
+        lab.wait(partial(waits_for_quorum, lab), 60, "a's status to say that there is no quorum")
+        jobs = lab.exec(A, ["systemctl", "list-jobs", "--no-legend", "--plain"]).stdout.splitlines()
+        failed = lab.exec(A, ["systemctl", "--failed", "--no-legend", "--plain"]).stdout
+        report.expect(not failed, f"a {boot}: no quorum, no unit failed, {len(jobs)} jobs wait")
+        if boot == "booted alone":
+            lab.reboot(A)
+
+
+def waits_for_quorum(lab: Lab) -> bool:
+    found = mesh.status(lab, A)
+    return any(one["code"] in ("etcd-no-quorum", "etcd-down") for one in found["warnings"])
+
+
 def power_cut(lab: Lab, report: Report) -> None:
     """All of them off at once, and on again: mesh and registry are back without a hand."""
     registry.wait_for_voters(lab, EVERYONE)
@@ -116,7 +133,8 @@ def power_cut(lab: Lab, report: Report) -> None:
     addresses = {name: mesh.status(lab, name)["self"]["address"] for name in EVERYONE}
     lab.kill(*EVERYONE)
     report.note("all without power")
-    lab.start(*EVERYONE)
+    alone(lab, report)
+    lab.start(B, C)
     report.note("all booted")
     mesh.wait_until_whole(lab, EVERYONE)
     again = {name: mesh.status(lab, name)["self"]["address"] for name in EVERYONE}
