@@ -5,7 +5,7 @@ Owns which flow a confirmed window belongs to.
 
 from __future__ import annotations
 
-from keel.mesh import behind, netwindow, remove, store, window
+from keel.mesh import behind, netwindow, remove, store, tended, window
 from keel.mesh.remove import Removed
 from keel.mesh.window import Removing, Resetting, Stage, Window
 from keel.outcome import Done
@@ -45,6 +45,7 @@ def raise_all(host: Host, spec: Spec) -> None:
         if host.wireguard.show(spec.network.wireguard.interface) is None:
             behind.mark(host)
         netwindow.put_right(host, spec)
+        tended.note_boot(host)
 
 
 def tend(host: Host, spec: Spec) -> tuple[str, ...]:

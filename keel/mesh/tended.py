@@ -1,7 +1,8 @@
 """When this node's registry was last tended, and whether that was too long ago (E14).
 
-Owns the stamp in /run: it forgets with the boot, and then the boot itself is what it is measured
-from. The textfile, status, and what a member says of itself when it is greeted follow it.
+Owns the stamp in /run: it forgets with the boot, and then `keel mesh up`, which every boot begins
+with, stands for a pass: a container's clock goes on from its machine's boot, which may be long ago.
+The textfile, status, and what a member says of itself when it is greeted follow it.
 """
 
 from __future__ import annotations
@@ -39,8 +40,14 @@ def note(host: Host) -> None:
     host.files.write(host.paths.tended, codec.dumps(stamp))
 
 
+def note_boot(host: Host) -> None:
+    """This node was booted: nothing could tend it before."""
+    if _stamp(host) is None:
+        note(host)
+
+
 def last(host: Host) -> datetime:
-    """When the last pass ended; without one in this boot, the boot. By this node's clock of now."""
+    """When the last pass ended, or else the boot. By this node's clock of now."""
     return host.clock.now() - timedelta(seconds=_age(host))
 
 
@@ -85,12 +92,15 @@ def warning(name: str, since: datetime) -> Warning:
 
 
 def _age(host: Host) -> float:
-    now = host.clock.monotonic()
+    now, stamp = host.clock.monotonic(), _stamp(host)
+    return now if stamp is None else now - stamp.monotonic
+
+
+def _stamp(host: Host) -> Tended | None:
+    """That of this boot, if there is one."""
     raw = host.files.read(host.paths.tended)
     try:
         stamp = None if raw is None else codec.loads(Tended, raw, max_bytes=MAX_BYTES)
     except BadValue:
-        stamp = None  # a hint of this boot: as good as none
-    if stamp is None or stamp.monotonic > now:
-        return now
-    return now - stamp.monotonic
+        return None  # a hint: as good as none
+    return None if stamp is None or stamp.monotonic > host.clock.monotonic() else stamp

@@ -118,6 +118,8 @@ def rebooted(lab: Lab, report: Report) -> None:
     lab.reboot(A)
     tend(lab)
     events(lab, report, ["raised", "reminder"], "after a reboot nothing is told anew")
+    silent = told(lab, "tend-silent")
+    report.expect(silent == both([]), "nor that nothing tended it while it was off")
 
 
 def closed(lab: Lab, report: Report) -> None:
@@ -172,7 +174,7 @@ def events_in(lab: Lab, name: Name, path: str, code: str) -> list[str]:
         alert["event"]
         for message in messages
         for alert in message["alerts"]
-        if alert["code"] == code
+        if alert["code"] == code and alert["subject"] != "alerts"  # who takes none is told of, too
     ]
 
 

@@ -224,6 +224,31 @@ def test_without_a_stamp_of_this_boot_it_is_the_boot_that_counts(
     assert tended.silent_seconds(host) == int(host.clock.monotonic())
 
 
+def test_a_boot_is_not_taken_for_a_tend_that_is_silent_since_the_machine_s(world: World) -> None:
+    """In a container the clock of the machine goes on, and /run is empty."""
+    world.net.clock.sleep(tended.SILENT_SECONDS)
+    world.net.nodes["a"].power_off()
+    world.boot("a")
+    assert tended.silent_seconds(world.host("a")) is None
+    world.net.clock.sleep(tended.SILENT_SECONDS)
+    assert sorted(silent(world, "a")) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("stamp", "silent_for"), [(b"{", None), (None, None), (b"old", 900)])
+def test_a_boot_replaces_no_stamp_that_can_be_read(
+    world: World, stamp: bytes | None, silent_for: int | None
+) -> None:
+    host = world.host("a")
+    tended.note(host)
+    world.net.clock.sleep(tended.SILENT_SECONDS)
+    if stamp is None:
+        host.paths.tended.unlink()
+    elif stamp != b"old":
+        host.paths.tended.write_bytes(stamp)
+    tended.note_boot(host)
+    assert tended.silent_seconds(host) == silent_for
+
+
 def test_a_textfile_that_cannot_be_written_keeps_nobody_untold(world: World) -> None:
     node = world.net.nodes["a"]
     node.metrics.broken = True
