@@ -23,15 +23,19 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import Enum
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
+from pathlib import Path
 from typing import Any, TypeVar, Union
 
-from keel.errors import BadValue
+from keel.errors import BadValue, StateCorrupt
 from keel.types import Endpoint
 
 T = TypeVar("T")
 
 MAX_DEPTH = 24
 """Deeper than any document of keel's; json's own recursion limit is far higher."""
+
+MAX_STATE_BYTES = 1 << 20
+"""Of a state file; the largest, the queue and the trust store, have some kilobytes."""
 
 ADDRESSES = 1024
 """How many addresses are remembered with their text: some for each member of the largest mesh."""
@@ -67,6 +71,16 @@ def parse(raw: bytes, *, max_bytes: int) -> object:
         raise BadValue("", "not JSON") from error
     _check_depth(value)
     return value
+
+
+def read_state(cls: type[T], path: Path, raw: bytes | None) -> T | None:
+    """A state file's record; None when there is no file; StateCorrupt when it does not parse."""
+    if raw is None:
+        return None
+    try:
+        return loads(cls, raw, max_bytes=MAX_STATE_BYTES, strict=False)
+    except BadValue as error:
+        raise StateCorrupt(path, error.summary()) from error
 
 
 def to_json(value: object) -> Any:

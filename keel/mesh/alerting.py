@@ -24,7 +24,6 @@ from keel.mesh import alerts, etcdlook, etcdstore, gauges, report, status, store
 from keel.mesh.alerts import JOURNAL, Alerts, Event, Item
 from keel.mesh.duty import Duty, done, nothing
 from keel.mesh.etcdlook import Role
-from keel.mesh.etcdstate import read_state
 from keel.mesh.store import Node
 from keel.mesh.warnings import Severity, Warning, warn
 from keel.monitor import Sample
@@ -121,7 +120,7 @@ def name_of(channel: AlertChannel) -> str:
 
 def load(host: Host) -> Alerts:
     path = host.paths.alerts
-    return read_state(Alerts, path, host.files.read(path)) or Alerts()
+    return codec.read_state(Alerts, path, host.files.read(path)) or Alerts()
 
 
 def _look(host: Host, spec: Spec) -> tuple[tuple[Warning, ...], tuple[Sample, ...]]:

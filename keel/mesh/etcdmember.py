@@ -241,7 +241,7 @@ def observe(host: Host, spec: Spec, node: Node) -> MemberView:
         spec_enabled=spec.etcd_enabled,
         stray=host.overlay.stray(),
         data=host.overlay.data_state(),
-        marker=etcdstate.read_state(
+        marker=codec.read_state(
             etcdstate.Marker, host.paths.etcd_marker, host.files.read(host.paths.etcd_marker)
         ),
         files_current=all(host.overlay.laid(name) == raw for name, raw in wanted.items()),

@@ -9,7 +9,6 @@ from __future__ import annotations
 from keel import codec
 from keel.mesh import etcdstore, forming, selfrecord, store, talk
 from keel.mesh.etcdholder import holder_of
-from keel.mesh.etcdstate import read_state
 from keel.mesh.forming import Reservation, ReserveView
 from keel.mesh.store import Node
 from keel.mesh.trust import may_ask
@@ -20,7 +19,7 @@ from keel.types import Capability, SigningKey
 
 def load(host: Host) -> Reservation | None:
     """forming.json, lapsed or not; None when there is none."""
-    return read_state(Reservation, host.paths.forming, host.files.read(host.paths.forming))
+    return codec.read_state(Reservation, host.paths.forming, host.files.read(host.paths.forming))
 
 
 def held(host: Host) -> Reservation | None:

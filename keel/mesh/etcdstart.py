@@ -37,7 +37,7 @@ from keel.mesh.etcdguard import (
 )
 from keel.mesh.etcdids import address_of_url
 from keel.mesh.etcdmsg import ClusterRecord
-from keel.mesh.etcdstate import Cluster, Lived, Marker, read_state
+from keel.mesh.etcdstate import Cluster, Lived, Marker
 from keel.mesh.etcdtrust import fingerprints, parse_bundle
 from keel.ports import DataState, Deadline, EtcdAt, Host
 from keel.types import Fingerprint
@@ -181,9 +181,9 @@ def _observe(host: Host) -> StartView:
             "there is no etcd.env of keel's under /etc/etcd/keel",
             "run `keel spec apply`; etcd is started again by itself",
         )
-    cluster = read_state(Cluster, paths.etcd_cluster, files.read(paths.etcd_cluster))
+    cluster = codec.read_state(Cluster, paths.etcd_cluster, files.read(paths.etcd_cluster))
     cluster = cluster or Cluster()
-    lived = read_state(Lived, paths.lived, files.read(paths.lived)) or Lived()
+    lived = codec.read_state(Lived, paths.lived, files.read(paths.lived)) or Lived()
     trust, crl = host.overlay.laid(TRUST_FILE), host.overlay.laid(CRL_FILE)
     roots = _pinned(host)
     return StartView(
@@ -199,7 +199,7 @@ def _observe(host: Host) -> StartView:
             env=env.reveal(),
         ),
         data=host.overlay.data_state(),
-        marker=read_state(Marker, paths.etcd_marker, files.read(paths.etcd_marker)),
+        marker=codec.read_state(Marker, paths.etcd_marker, files.read(paths.etcd_marker)),
         lived=lived.counter,
     )
 

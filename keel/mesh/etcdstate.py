@@ -14,15 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from pathlib import Path
 from typing import TypeVar
 
-from keel import codec
-from keel.errors import BadValue, StateCorrupt
 from keel.types import EtcdClusterId, EtcdMemberId, FormationId, Nonce, RecordHash, SigningKey
 
 T = TypeVar("T")
-MAX_STATE_BYTES = 1 << 20
 """Far above what any of these grow to; the ledger is read line by line."""
 
 Extra = Mapping[str, object]
@@ -138,16 +134,6 @@ class Restored:
     crl_number: int = 0
     heard: tuple[SigningKey, ...] = ()
     extra: Extra = field(default_factory=dict)
-
-
-def read_state(cls: type[T], path: Path, raw: bytes | None) -> T | None:
-    """A state file's record; None when there is no file; StateCorrupt when it does not parse."""
-    if raw is None:
-        return None
-    try:
-        return codec.loads(cls, raw, max_bytes=MAX_STATE_BYTES, strict=False)
-    except BadValue as error:
-        raise StateCorrupt(path, error.summary()) from error
 
 
 def start(

@@ -24,7 +24,7 @@ from keel.mesh.birth import HolderBook
 from keel.mesh.etcdcert import Authority
 from keel.mesh.etcdgrants import GrantLine, Ledger, dump_line, read_ledger
 from keel.mesh.etcdpki import Credential
-from keel.mesh.etcdstate import Cluster, Failures, Lived, Queue, Restored, read_state
+from keel.mesh.etcdstate import Cluster, Failures, Lived, Queue, Restored
 from keel.mesh.growth import GrowthBook
 from keel.ports import Host
 from keel.types import Fingerprint, Secret, parse_hex
@@ -302,7 +302,7 @@ def _load_envelope(host: Host, path: Path) -> bytes | None:
 
 
 def _load(host: Host, cls: type[T], path: Path) -> T | None:
-    return read_state(cls, path, host.files.read(path))
+    return codec.read_state(cls, path, host.files.read(path))
 
 
 def _load_authority(host: Host, place: Path, certificate: str, key: str) -> Authority | None:

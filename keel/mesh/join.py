@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from keel import codec
-from keel.errors import BadSignature, BadValue, KeelError, PeerError, Refused, StateCorrupt
+from keel.errors import BadSignature, BadValue, KeelError, PeerError, Refused
 from keel.mesh import (
     create,
     exchange,
@@ -147,13 +147,7 @@ def discard_pending(host: Host, spec: Spec) -> Done[tuple[str, ...]]:
 def load_pending(host: Host, mesh: MeshId) -> Pending | None:
     """The join that is open in this mesh, if there is one."""
     path = _pending_file(host, mesh)
-    raw = host.files.read(path)
-    if raw is None:
-        return None
-    try:
-        return codec.loads(Pending, raw, max_bytes=store.MAX_STATE_BYTES, strict=False)
-    except BadValue as error:
-        raise StateCorrupt(path, error.summary()) from error
+    return codec.read_state(Pending, path, host.files.read(path))
 
 
 def _pending_file(host: Host, mesh: MeshId) -> Path:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from keel import codec
-from keel.errors import BadValue, StateCorrupt
 from keel.mesh import store, window
 from keel.mesh.window import Settings
 from keel.ports import Host
@@ -19,13 +18,8 @@ from keel.spec.model import Spec
 
 def load(host: Host) -> Settings | None:
     """Those that were applied last; None before this node's interface was first raised."""
-    raw = host.files.read(host.paths.settings)
-    if raw is None:
-        return None
-    try:
-        return codec.loads(Settings, raw, max_bytes=store.MAX_STATE_BYTES, strict=False)
-    except BadValue as error:
-        raise StateCorrupt(host.paths.settings, error.summary()) from error
+    path = host.paths.settings
+    return codec.read_state(Settings, path, host.files.read(path))
 
 
 def save(host: Host, settings: Settings) -> None:

@@ -39,8 +39,6 @@ from keel.types import InviteId, MeshId, Secret, SigningKey, parse_wg_key
 LOCK_WAIT_SECONDS = 20.0
 """Longer than any flow holds the lock: none holds it across a remote call."""
 
-MAX_STATE_BYTES = 1 << 20
-
 REMEMBERED = 8
 """Rosters whose meaning is kept in memory: a command meets one, and a new one per message."""
 
@@ -264,13 +262,8 @@ def window_is_open(host: Host) -> bool:
 
 def load_window(host: Host) -> Window | None:
     """The change that waits for its confirmation; None when there is none."""
-    raw = host.files.read(host.paths.window)
-    if raw is None:
-        return None
-    try:
-        return window.parse_window(raw)
-    except BadValue as error:
-        raise StateCorrupt(host.paths.window, error.summary()) from error
+    path = host.paths.window
+    return codec.read_state(Window, path, host.files.read(path))
 
 
 def save_window(host: Host, found: Window) -> None:
@@ -336,13 +329,11 @@ def _check_name(path: Path, raw: bytes) -> None:
 
 
 def _load_trust(host: Host) -> TrustStore:
-    raw = host.files.read(host.paths.trust)
-    if raw is None:
-        raise StateCorrupt(host.paths.trust, "missing, though this node is in a mesh")
-    try:
-        return codec.loads(TrustStore, raw, max_bytes=MAX_STATE_BYTES, strict=False)
-    except BadValue as error:
-        raise StateCorrupt(host.paths.trust, error.summary()) from error
+    path = host.paths.trust
+    found = codec.read_state(TrustStore, path, host.files.read(path))
+    if found is None:
+        raise StateCorrupt(path, "missing, though this node is in a mesh")
+    return found
 
 
 def _load_invite(host: Host, path: Path) -> InviteState:

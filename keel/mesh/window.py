@@ -30,7 +30,6 @@ from keel.types import Endpoint, Nonce, SigningKey
 WINDOW_SECONDS = 120.0
 """Long enough for a new SSH session over a bad link and one command typed into it."""
 
-MAX_BYTES = 1 << 20
 
 Sessions = Collection[IPv4Address | IPv6Address]
 """The far ends of sshd's established connections."""
@@ -127,11 +126,6 @@ class Window:
     def holds(self) -> bool:
         """Whether the change is in effect (W1)."""
         return self.stage is not Stage.UNDOING
-
-
-def parse_window(raw: bytes) -> Window:
-    """window.json; BadValue when it does not parse."""
-    return codec.loads(Window, raw, max_bytes=MAX_BYTES, strict=False)
 
 
 def arm(

@@ -29,7 +29,6 @@ from keel.mesh.etcdstate import (
     marker_for,
     matches,
     mend,
-    read_state,
     start,
     tried,
 )
@@ -65,11 +64,11 @@ def started(
     ids=["idle", "starting", "formed", "lived"],
 )
 def test_state_reads_back_as_it_was_written(record: object) -> None:
-    assert read_state(type(record), WHERE, codec.dumps(record)) == record
+    assert codec.read_state(type(record), WHERE, codec.dumps(record)) == record
 
 
 def test_no_file_is_no_record() -> None:
-    assert read_state(Cluster, WHERE, None) is None
+    assert codec.read_state(Cluster, WHERE, None) is None
 
 
 @pytest.mark.parametrize(
@@ -85,12 +84,12 @@ def test_no_file_is_no_record() -> None:
 )
 def test_what_does_not_parse_is_corrupt_and_names_its_path(raw: bytes) -> None:
     with pytest.raises(StateCorrupt) as caught:
-        read_state(Cluster, WHERE, raw)
+        codec.read_state(Cluster, WHERE, raw)
     assert str(WHERE) in caught.value.summary()
 
 
 def test_unknown_fields_survive_every_transition() -> None:
-    found = read_state(Cluster, WHERE, b'{"attempt":0,"epoch":0,"given_up":[],"later":1}')
+    found = codec.read_state(Cluster, WHERE, b'{"attempt":0,"epoch":0,"given_up":[],"later":1}')
     assert found is not None
     for cluster in (
         started(found),

@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
+from pathlib import Path
 
 import pytest
 
 from keel import codec
-from keel.errors import BadValue, Refused
+from keel.errors import Refused, StateCorrupt
 from keel.mesh import window
 from keel.mesh.window import Change, Confirmer, Means, Removing, Resetting, Settings, Stage, Window
 from keel.types import Endpoint, Nonce, SigningKey
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+WHERE = Path("window.json")
 PREFIX = IPv6Network("fd00:1:2:3::/64")
 ADDRESS = {name: IPv6Address(f"fd00:1:2:3::{name}") for name in "abcd"}
 OUTSIDE = IPv4Address("198.51.100.7")
@@ -39,7 +41,7 @@ def armed(change: Change = REMOVING, witnesses: str = "cd", sessions: object = (
 def test_a_record_is_read_as_it_was_written() -> None:
     for change in (REMOVING, RESETTING):
         found = replace(armed(change), extra={"later": 1})
-        assert window.parse_window(codec.dumps(found)) == found
+        assert codec.read_state(Window, WHERE, codec.dumps(found)) == found
 
 
 @pytest.mark.parametrize(
@@ -52,8 +54,10 @@ def test_a_record_is_read_as_it_was_written() -> None:
 )
 def test_a_record_is_for_exactly_one_change(wrong: dict[str, object]) -> None:
     raw = codec.to_json(armed()) | codec.to_json(wrong)
-    with pytest.raises(BadValue):
-        window.parse_window(codec.dumps({k: v for k, v in raw.items() if v is not None}))
+    with pytest.raises(StateCorrupt):
+        codec.read_state(
+            Window, WHERE, codec.dumps({k: v for k, v in raw.items() if v is not None})
+        )
 
 
 def test_it_lasts_two_minutes() -> None:
