@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import base64
 from dataclasses import replace
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 import pytest
 
 from keel.errors import PeerError, Refused
-from keel.mesh import drafts, exchange, members, roster, store, talk, wire
+from keel.mesh import drafts, envelope, exchange, members, roster, store, talk, wire
 from keel.mesh.exchange import RosterAnswer, RosterAsk
+from keel.mesh.trust import with_block
 from keel.types import Capability, Endpoint, WgKey
 from tests.fakes import FakeNode
 from tests.flow.world import World
@@ -101,6 +102,36 @@ def peer_of(world: World, at: str, name: str) -> Endpoint | None:
     (device,) = world.net.nodes[at].wireguard.devices.values()
     wireguard = world.loaded(name).identity.wireguard.public
     return device.peers[wireguard].endpoint
+
+
+def test_a_message_is_taken_once_whoever_sends_it_again(world: World) -> None:
+    listener = world.net.nodes["a"]
+    heard: list[tuple[str, IPv6Address, bytes]] = []
+    take = listener.handler
+    assert take is not None
+
+    def overheard(path: str, source: IPv6Address, body: bytes) -> tuple[int, bytes]:
+        heard.append((path, source, body))
+        return take(path, source, body)
+
+    listener.handler = overheard
+    tell(world, "b", "a")
+    status, again = take(*heard[0])
+    assert status == 403
+    with pytest.raises(PeerError) as caught:
+        envelope.open_reply(again, RosterAnswer, request=heard[0][2], member="a")
+    assert caught.value.reason == "channel-replay"
+
+
+def test_who_is_blocked_here_is_not_heard_while_its_peer_is_still_there(world: World) -> None:
+    host, node = world.host("a"), world.loaded("a")
+    tell(world, "b", "a")
+    blocked = with_block(node.trust, world.loaded("b").key, why="", now=host.clock.now())
+    store.save_trust(host, blocked)
+    with pytest.raises(PeerError) as caught:
+        tell(world, "b", "a")
+    assert caught.value.reason == "channel-source"
+    tell(world, "c", "a")
 
 
 def test_a_joiner_may_not_take_its_invites_own_key(world: World) -> None:
