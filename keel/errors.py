@@ -55,16 +55,35 @@ class UsageError(KeelError):
     exit = Exit.USAGE
     http = 400
 
-    def __init__(self, problem: str, *, command: str = "keel") -> None:
+    def __init__(self, problem: str, *, command: str = "keel", meant: str = "") -> None:
         super().__init__(problem)
         self.problem = problem
         self.command = command
+        self.meant = meant
 
     def summary(self) -> str:
         return self.problem
 
     def remedy(self) -> str:
-        return f"see `{self.command} --help`"
+        guess = f"did you mean `{self.meant}`? otherwise " if self.meant else ""
+        return f"{guess}see `{self.command} --help`"
+
+
+class OutputLost(KeelError):
+    """What the command had to say could not be written: a full disk, a closed file."""
+
+    code = "output-lost"
+    exit = Exit.INCOMPLETE
+
+    def __init__(self, error_number: int) -> None:
+        super().__init__(error_number)
+        self.error_number = error_number
+
+    def summary(self) -> str:
+        return f"standard output takes nothing: {os.strerror(self.error_number).lower()}"
+
+    def remedy(self) -> str:
+        return "what was done stays done; run the same command again with an output that works"
 
 
 class NotRoot(KeelError):

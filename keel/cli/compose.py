@@ -17,7 +17,7 @@ from keel.ports import ChannelOut, Clock, EtcdApi, Files, Host
 from keel.system.alerts import Messengers
 from keel.system.chance import SystemChance
 from keel.system.clock import SystemClock
-from keel.system.console import StderrConsole
+from keel.system.console import Colour, StderrConsole
 from keel.system.etcd import EtcdUnit
 from keel.system.firewall import Nftables
 from keel.system.fs import DurableFiles
@@ -30,7 +30,9 @@ from keel.system.units import Systemd
 from keel.system.wireguard import WireGuardTools
 
 
-def compose(*, verbose: bool, stderr: TextIO, paths: Paths | None = None) -> Host:
+def compose(
+    *, verbose: bool, stderr: TextIO, colour: Colour = "auto", paths: Paths | None = None
+) -> Host:
     """The host that this process runs on."""
     if verbose:
         logging.basicConfig(level=logging.DEBUG, format="%(message)s", stream=stderr)
@@ -58,7 +60,7 @@ def compose(*, verbose: bool, stderr: TextIO, paths: Paths | None = None) -> Hos
         units=units,
         machine=LinuxMachine(proc),
         gauge=LinuxGauge(proc, clock),
-        console=StderrConsole(clock, stream=stderr),
+        console=StderrConsole(clock, stream=stderr, colour=colour),
         channel=LazyChannel(clock),
         etcd_at=Gateways(paths, files, clock),
         alerts=Messengers(proc),

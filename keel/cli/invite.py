@@ -141,4 +141,6 @@ INVITE = Verb(
     add_arguments=_arguments,
     options=_options,
     reads=True,
+    resume="an invite that was made stays open: `keel mesh invite --list` shows it,"
+    " `keel mesh invite --cancel ID` ends it; the same command again makes another",
 )

@@ -6,6 +6,7 @@ to keel.__main__, whose guard makes it 70.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,8 +14,8 @@ from typing import TextIO
 
 from keel.cli import parser, render
 from keel.cli.tree import TREE
-from keel.cli.verb import Answer, Group, Report
-from keel.errors import Exit, KeelError, NotRoot
+from keel.cli.verb import RESUME, Answer, Group, Report
+from keel.errors import Exit, KeelError, NotRoot, OutputLost
 from keel.ports import Host
 
 SIGINT_STATUS = 128 + 2
@@ -32,24 +33,19 @@ def main(
     make_host: MakeHost,
 ) -> int:
     """The exit status of one command line (design section 6)."""
-    wants_json = "--json" in argv
+    chosen = None
     try:
         chosen = parser.parse(tree, argv)
         host = make_host(chosen, stderr)
         return _run(chosen, host, stdout, stderr)
     except KeelError as error:
-        if wants_json:
-            print(render.json_text(render.error_document(error)), file=stdout)
-        else:
-            color = render.wants_color("auto", stderr, os.environ)
-            print(render.error_text(error, color=color), file=stderr)
-        return int(error.exit)
+        return _tell(error, argv, stdout, stderr)
     except BrokenPipeError:
         _silence(stdout)
         return SIGPIPE_STATUS
     except KeyboardInterrupt:
-        print("keel: error: interrupted", file=stderr)
-        print("keel: hint: run it again; it goes on where it stopped", file=stderr)
+        resume = chosen.verb.resume if chosen else RESUME
+        _note(stderr, f"keel: error: interrupted\nkeel: hint: {resume}")
         return SIGINT_STATUS
     except SystemExit as leaving:  # argparse, after --help and --version
         return leaving.code if isinstance(leaving.code, int) else int(Exit.INTERNAL)
@@ -62,13 +58,43 @@ def _run(chosen: parser.Chosen, host: Host, stdout: TextIO, stderr: TextIO) -> i
     for report in _reports(chosen.options.run(host)):
         if chosen.json:
             if report.document is not None:
-                print(render.json_text(report.document), file=stdout, flush=True)
+                _data(stdout, render.json_text(report.document))
         elif report.text:
-            print(render.harmless(report.text.rstrip("\n")), file=stdout, flush=True)
+            _data(stdout, render.harmless(report.text.rstrip("\n")))
         for note in report.notes:
-            print(render.harmless(note), file=stderr, flush=True)
+            _note(stderr, render.harmless(note))
         status = report.exit
     return int(status)
+
+
+def _tell(error: KeelError, argv: Sequence[str], stdout: TextIO, stderr: TextIO) -> int:
+    if "--json" in argv and not isinstance(error, OutputLost):
+        try:
+            _data(stdout, render.json_text(render.error_document(error)))
+        except OutputLost:
+            _tell(error, (), stdout, stderr)
+    else:
+        color = render.wants_color(parser.color_of(argv), stderr, os.environ)
+        _note(stderr, render.error_text(error, color=color))
+    return int(error.exit)
+
+
+def _data(stdout: TextIO, text: str) -> None:
+    """A line of what was asked for; OutputLost when nothing takes it, and BrokenPipeError when
+    whoever read has gone."""
+    try:
+        print(text, file=stdout, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _silence(stdout)
+        raise OutputLost(error.errno or 0) from error
+
+
+def _note(stderr: TextIO, text: str) -> None:
+    """What keel does matters more than who reads its remarks."""
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=stderr, flush=True)
 
 
 def _reports(answer: Answer) -> Iterator[Report]:
@@ -79,7 +105,7 @@ def _reports(answer: Answer) -> Iterator[Report]:
 
 
 def _silence(stream: TextIO) -> None:
-    """Whoever read has gone; keep Python from complaining when it flushes at exit."""
+    """Nobody takes what is left; keep Python from complaining when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -91,4 +117,4 @@ def run() -> int:
 def _compose(chosen: parser.Chosen, stderr: TextIO) -> Host:
     from keel.cli.compose import compose
 
-    return compose(verbose=chosen.verbose, stderr=stderr)
+    return compose(verbose=chosen.verbose, stderr=stderr, colour=chosen.color)

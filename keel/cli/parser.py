@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import fill
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import keel
 from keel.cli.verb import Group, Options, Verb
@@ -15,14 +15,23 @@ from keel.errors import UsageError
 
 TEXT_WIDTH = 78
 _TOKEN = re.compile(r"keel[0-9]+\.[A-Za-z0-9_-]")
-COLOR_CHOICES = ("auto", "always", "never")
+_UNKNOWN = re.compile(r"argument COMMAND: invalid choice: '(.*)' \(choose from ", re.DOTALL)
+Colour = Literal["auto", "always", "never"]
+COLOR_CHOICES: tuple[Colour, ...] = ("auto", "always", "never")
 
 
 class Parser(ArgumentParser):
     """Raises UsageError instead of printing and leaving."""
 
     def error(self, message: str) -> NoReturn:
+        unknown = _UNKNOWN.match(message)
+        if unknown and not _TOKEN.search(message):
+            raise _NoSuchCommand(self.prog, unknown[1])
         raise _usage(message, command=self.prog)
+
+
+class _NoSuchCommand(Exception):  # never leaves `parse`, which knows the tree
+    """After these words there is no such one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,25 +42,40 @@ class Chosen:
     options: Options
     json: bool
     verbose: bool
-    color: str
+    color: Colour
 
 
 def parse(tree: Group, argv: Sequence[str]) -> Chosen:
     """UsageError with the command whose help explains; SystemExit(0) after --help or --version."""
-    found, unknown = build(tree).parse_known_args(argv)
+    try:
+        found, unknown = build(tree).parse_known_args(argv)
+    except _NoSuchCommand as error:
+        raise _no_such_command(tree, *error.args) from None
     command = found.command
     if unknown:  # argparse would name the help of `keel` alone, which explains none of them
         raise _usage(f"unrecognized arguments: {' '.join(unknown)}", command=command)
     verb = getattr(found, "verb", None)
     if verb is None:
-        raise UsageError(f"`{command}` needs a command after it", command=command)
+        words = ", ".join(_children(tree, command))
+        raise UsageError(f"`{command}` needs a command after it: {words}", command=command)
     return Chosen(
         verb=verb,
         options=verb.options(found),
         json=bool(getattr(found, "json", False)),
         verbose=bool(getattr(found, "verbose", False)),
-        color=getattr(found, "color", "auto"),
+        color=color_of(argv),
     )
+
+
+def color_of(argv: Sequence[str]) -> Colour:
+    """What --color says, also in a command line that makes no sense otherwise; the last counts."""
+    pairs = zip(("", *argv), argv, strict=False)
+    said = [
+        now if last == "--color" else now.removeprefix("--color=")
+        for last, now in pairs
+        if last == "--color" or now.startswith("--color=")
+    ]
+    return next((one for one in COLOR_CHOICES if said and one == said[-1]), "auto")
 
 
 def build(tree: Group) -> Parser:
@@ -60,6 +84,7 @@ def build(tree: Group) -> Parser:
         prog=tree.name,
         description=_filled(tree.description),
         formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"keel {keel.VERSION}")
     parser.set_defaults(command=parser.prog)
@@ -70,7 +95,7 @@ def build(tree: Group) -> Parser:
 
 def verb_parser(verb: Verb, *, prog: str) -> Parser:
     """One verb alone, without the common options; for its chapter of the manual."""
-    parser = Parser(prog=prog, add_help=False)
+    parser = Parser(prog=prog, add_help=False, allow_abbrev=False)
     _add_verb(parser, verb)
     return parser
 
@@ -84,6 +109,7 @@ def _add_children(parser: Parser, group: Group) -> None:
             description=_filled(child.description),
             epilog=f"example:\n  {child.example}" if isinstance(child, Verb) else None,
             formatter_class=RawDescriptionHelpFormatter,
+            allow_abbrev=False,  # what is cut short today may be two things tomorrow
         )
         made.set_defaults(command=made.prog)
         _add_common(made)
@@ -123,12 +149,58 @@ def _add_common(parser: Parser) -> None:
 
 def _usage(message: str, *, command: str) -> UsageError:
     if _TOKEN.search(message):  # not echoed: where this goes may be a log
-        return UsageError(
-            "a token is never an argument: everyone on this host could read it; leave it out"
-            " and it is asked for",
-            command="keel mesh join",
-        )
+        return token_as_argument()
     return UsageError(message, command=command)
+
+
+def token_in(text: str) -> bool:
+    """Whether an invite's token, or a part of one that its start gives away, stands in it."""
+    return _TOKEN.search(text) is not None
+
+
+def token_as_argument() -> UsageError:
+    return UsageError(
+        "a token is never an argument: everyone on this host could read it; leave it out"
+        " and it is asked for",
+        command="keel mesh join",
+    )
+
+
+def _no_such_command(tree: Group, after: str, word: str) -> UsageError:
+    """With the commands that there are, and the one that was probably meant: a slip of the fingers,
+    or a word that follows other words."""
+    from difflib import get_close_matches  # costs more than parsing does
+
+    here = {f"{after} {name}": name for name in _children(tree, after)}
+    every = {path: path.rpartition(" ")[2] for path in _paths(tree, tree.name)}
+    close = [
+        path
+        for candidates in (here, every)
+        for found in get_close_matches(word, candidates.values(), n=1)
+        for path, name in candidates.items()
+        if name == found
+    ]
+    return UsageError(
+        f"there is no command `{after} {word}`; there are {', '.join(here.values())}",
+        command=after,
+        meant=close[0] if close else "",
+    )
+
+
+def _children(tree: Group, path: str) -> tuple[str, ...]:
+    """The words that may follow these."""
+    group = tree
+    for word in path.split()[1:]:
+        group = next(c for c in group.children if isinstance(c, Group) and c.name == word)
+    return tuple(child.name for child in group.children)
+
+
+def _paths(group: Group, path: str) -> Iterator[str]:
+    for child in group.children:
+        words = f"{path} {child.name}"
+        yield words
+        if isinstance(child, Group):
+            yield from _paths(child, words)
 
 
 def _filled(text: str) -> str:

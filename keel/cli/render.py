@@ -10,6 +10,7 @@ from keel.cli.verb import Report
 from keel.errors import KeelError, PeerError, Refused
 from keel.outcome import Plan
 
+MAX_TEXT = 1000
 _RED_BOLD = "\x1b[1;31m"
 _RESET = "\x1b[0m"
 
@@ -24,7 +25,13 @@ def wants_color(choice: str, stream: TextIO, environ: Mapping[str, str]) -> bool
 def error_text(error: KeelError, *, color: bool = False) -> str:
     """The two lines of every failure: what is wrong, and what to type."""
     word = f"{_RED_BOLD}error:{_RESET}" if color else "error:"
-    return f"keel: {word} {harmless(error.summary())}\nkeel: hint: {harmless(error.remedy())}"
+    said, remedy = _short(harmless(error.summary())), harmless(error.remedy())
+    return f"keel: {word} {said}\nkeel: hint: {remedy}"
+
+
+def _short(text: str) -> str:
+    """What a command line or another program said may be of any length."""
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}..."
 
 
 def error_document(error: KeelError) -> dict[str, str]:

@@ -8,6 +8,7 @@ from getpass import getpass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from keel.cli import parser
 from keel.errors import Refused, UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ def read(
         return _prompted(stdin, ask)
     if source == "-":
         return parse_token(stdin.read(MAX_FILE_BYTES))
+    if parser.token_in(source):
+        raise parser.token_as_argument()
+    if not source:
+        raise UsageError("--token-file wants a file, or - for stdin", command="keel mesh join")
     try:
         with Path(source).open(encoding="utf-8", errors="replace") as file:
             return parse_token(file.read(MAX_FILE_BYTES))
@@ -44,11 +49,20 @@ def _prompted(stdin: TextIO, ask: Callable[[str], str]) -> Token:
             "no terminal to ask for the token; use --token-file FILE or -", command="keel mesh join"
         )
     text = ""
-    prompt = "token: "
-    while line := ask(prompt).strip():
+    prompt = "token (not shown): "
+    while line := _line(ask, prompt):
         text += line
         try:
             return parse_token(text)
-        except Refused:
+        except Refused as error:
+            if error.rule != "token-damaged":  # more lines would not make it a token
+                raise
             prompt = "goes on (empty line: that was all): "
     return parse_token(text)
+
+
+def _line(ask: Callable[[str], str], prompt: str) -> str:
+    try:
+        return ask(prompt).strip()
+    except EOFError:  # Ctrl-D
+        return ""

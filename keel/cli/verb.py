@@ -29,6 +29,8 @@ class Report:
     exit: Exit = Exit.DONE
 
 
+RESUME = "run it again; it goes on where it stopped"
+
 Answer = Report | Iterator[Report]
 """Several reports when there is something to say before the end; the last one's status counts."""
 
@@ -42,7 +44,8 @@ class Options(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """One command. `reads` gives it --json, `changes` gives it --dry-run as well."""
+    """One command. `reads` gives it --json, `changes` gives it --dry-run as well; `resume` is what
+    to do after it was interrupted."""
 
     name: str
     summary: str
@@ -53,6 +56,7 @@ class Verb:
     reads: bool = False
     changes: bool = False
     needs_root: bool = True
+    resume: str = RESUME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,3 +117,65 @@ def test_who_reads_our_output_may_leave(tmp_path: Path) -> None:
     )
     done = python(reader, writer)
     assert done.stdout.strip() == "141 b''", done.stderr
+
+
+STREAMS = {
+    "stdout closed": ("spec show >&-", 4, "it is closed"),
+    "the version, stdout closed": ("--version >&-", 4, "it is closed"),
+    "stdout full": ("spec check debian/spec.yaml >/dev/full", 4, "no space left"),
+    "the version, stdout full": ("--version >/dev/full", 4, "no space left"),
+    "the help, stdout full": ("--help >/dev/full", 4, "no space left"),
+    "stderr closed": ("spec check debian/spec.yaml 2>&-", 0, ""),
+    "an error, stderr closed": ("bogus 2>&-", 2, ""),
+    "stderr full": ("spec check debian/spec.yaml 2>/dev/full", 0, ""),
+    "an error, stderr full": ("bogus 2>/dev/full", 2, ""),
+    "stdin closed": ("spec check debian/spec.yaml <&-", 0, ""),
+    "all closed": ("spec check debian/spec.yaml <&- >&- 2>&-", 4, ""),
+}
+
+
+@pytest.mark.parametrize(("line", "status", "said"), STREAMS.values(), ids=STREAMS)
+def test_streams_that_take_nothing_are_no_bug(line: str, status: int, said: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m keel {line}"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == status
+    assert said in done.stderr
+    assert "bug" not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "ignored" not in done.stderr
+
+
+def test_a_reader_that_left_is_no_bug_for_the_version_either() -> None:
+    line = f"{{ sleep 0.1; {sys.executable} -m keel --version; echo $? >&2; }} | true"
+    done = subprocess.run(["sh", "-c", line], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.stderr == "141\n"
+
+
+def test_an_interrupt_at_the_import_is_one(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("raise KeyboardInterrupt\n")
+    done = python(
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from keel.__main__ import guarded; guarded('slow')"
+    )
+    assert (done.returncode, done.stderr.splitlines()[0]) == (130, "keel: error: interrupted")
+
+
+def test_bytes_that_are_no_text_are_no_bug() -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from keel.__main__ import _whole_streams;"
+            " _whole_streams(); print(repr(sys.stdin.read()), '\u00e9')",
+        ],
+        cwd=REPOSITORY,
+        input=b"\xff",
+        capture_output=True,
+        env={"PYTHONIOENCODING": "utf-8:strict"},
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import io
 import json
 from argparse import ArgumentParser, Namespace
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from keel.cli.invite import INVITE
 from keel.cli.main import main
 from keel.cli.verb import Answer, Group, Report, Verb
 from keel.errors import Exit, KeelError, LockHeld, PeerError, Refused, SpecError, UsageError
@@ -151,7 +153,8 @@ def test_a_bug_passes_through_to_the_outermost_guard(run) -> None:
 USAGE = {
     "no-command": (("group",), "`keel group` needs a command after it"),
     "nothing": ((), ""),
-    "unknown-word": (("group", "sing"), "invalid choice: 'sing'"),
+    "unknown-word": (("group", "sing"), "no command `keel group sing`; there are act"),
+    "cut-short": (("group", "act", "--dry"), "unrecognized arguments: --dry"),
     "unknown-option": (("group", "act", "--loud"), "unrecognized arguments: --loud"),
     "contradiction": (("group", "act", "contradiction"), "that contradicts itself"),
     "color": (("--color", "pink", "group", "act"), "--color"),
@@ -170,6 +173,106 @@ def test_a_senseless_command_line_is_2_and_names_the_help(
     assert ran.status == 2
     assert said in ran.stderr
     assert "--help`" in ran.stderr
+
+
+MEANT = {
+    "slip": (("group", "atc"), "keel group act"),
+    "word-left-out": (("act",), "keel group act"),
+    "nothing-like-it": (("group", "xyzzy"), ""),
+}
+
+
+@pytest.mark.parametrize(("argv", "meant"), MEANT.values(), ids=MEANT)
+def test_a_wrong_word_is_answered_with_the_one_that_was_meant(
+    run, argv: tuple[str, ...], meant: str
+) -> None:
+    said = run(AssertionError("ran"), *argv).stderr
+    assert (f"did you mean `{meant}`?" in said) if meant else ("did you mean" not in said)
+
+
+def test_a_token_in_the_place_of_a_command_is_not_echoed(run) -> None:
+    said = run(AssertionError("ran"), "group", "keel1.Ab3d")
+    assert "never an argument" in said.stderr
+    assert "Ab3d" not in said.stderr
+
+
+def test_what_is_typed_is_echoed_in_part_when_it_is_long(run) -> None:
+    assert len(run(AssertionError("ran"), "group", "x" * 100_000).stderr) < 3000
+
+
+class Unwritable(io.StringIO):
+    """A stream on a full disk."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def fileno(self) -> int:
+        return self.file.fileno()
+
+
+@pytest.fixture
+def unwritable(tmp_path: Path) -> Iterator[Unwritable]:
+    made = Unwritable()
+    with (tmp_path / "full").open("w") as made.file:
+        yield made
+
+
+UNTAKEN = {
+    "text": (("group", "act"), 4, "standard output takes nothing: no space left"),
+    "a document": (("group", "act", "--json"), 4, "standard output takes nothing: no space left"),
+    "an error's document": (("group", "--json"), 2, "unrecognized arguments: --json"),
+}
+
+
+@pytest.mark.parametrize(("argv", "status", "said"), UNTAKEN.values(), ids=UNTAKEN)
+def test_an_answer_that_nothing_takes_is_told_and_no_bug(
+    unwritable: Unwritable, argv: tuple[str, ...], status: int, said: str
+) -> None:
+    err = io.StringIO()
+    answer = Report(text="data", document={})
+    found = main(
+        argv,
+        stdout=unwritable,
+        stderr=err,
+        tree=tree(answer, needs_root=False),
+        make_host=lambda chosen, stderr: None,  # type: ignore[arg-type,return-value]
+    )
+    assert found == status
+    assert said in err.getvalue()
+
+
+def test_remarks_that_nobody_takes_change_no_status(unwritable: Unwritable) -> None:
+    out = io.StringIO()
+    answer = Report(text="data", notes=("keel: a note",))
+    status = main(
+        ("group", "act"),
+        stdout=out,
+        stderr=unwritable,
+        tree=tree(answer, needs_root=False),
+        make_host=lambda chosen, stderr: None,  # type: ignore[arg-type,return-value]
+    )
+    assert (status, out.getvalue()) == (0, "data\n")
+
+
+COLORS = {
+    "always": (("--color=always", "group"), True),
+    "two words": (("group", "--color", "always"), True),
+    "the last counts": (("--color", "always", "group", "--color=never"), False),
+    "none": (("group",), False),
+    "no such colour": (("group", "--color=pink"), False),
+}
+
+
+@pytest.mark.parametrize(("argv", "coloured"), COLORS.values(), ids=COLORS)
+def test_color_holds_for_errors_of_the_command_line_as_well(
+    run, argv: tuple[str, ...], coloured: bool
+) -> None:
+    assert ("\x1b[" in run(AssertionError("ran"), *argv).stderr) == coloured
+
+
+def test_an_interrupted_invite_is_not_called_one_that_goes_on() -> None:
+    assert "--list" in INVITE.resume
+    assert "goes on where it stopped" not in INVITE.resume
 
 
 def test_an_unknown_option_names_the_help_of_its_own_command(run) -> None:

@@ -76,6 +76,39 @@ def test_an_empty_line_ends_a_prompt() -> None:
     assert caught.value.rule == "token-damaged"
 
 
+def test_a_line_that_cannot_be_the_start_of_a_token_ends_a_prompt() -> None:
+    with pytest.raises(Refused) as caught:
+        typed("hello")
+    assert caught.value.rule == "token-prefix"
+
+
+@pytest.mark.parametrize(
+    ("before", "rule"), [((), "token-empty"), ((TOKEN[:60],), "token-damaged")]
+)
+def test_the_end_of_input_ends_a_prompt(before: tuple[str, ...], rule: str) -> None:
+    left = list(before)
+
+    def ask(prompt: str) -> str:
+        if not left:
+            raise EOFError
+        return left.pop(0)
+
+    with pytest.raises(Refused) as caught:
+        tokens.read(None, stdin=Terminal(), ask=ask)
+    assert caught.value.rule == rule
+
+
+def test_a_token_in_the_place_of_its_file_is_not_echoed() -> None:
+    with pytest.raises(UsageError, match="never an argument") as caught:
+        tokens.read(TOKEN)
+    assert TOKEN[6:] not in caught.value.summary()
+
+
+def test_no_file_is_the_command_lines_fault() -> None:
+    with pytest.raises(UsageError, match="wants a file"):
+        tokens.read("")
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("24h", 86400)])
 def test_a_life(text: str, seconds: int) -> None:
     assert parse_life(text).total_seconds() == seconds
