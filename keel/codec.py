@@ -1,7 +1,8 @@
 """Dataclasses to JSON and back, by their annotations; bounded, and strict where strangers write.
 
 Rules:
-(C1) Sizes are checked before anything is parsed; duplicate keys, NaN and deep nesting are refused.
+(C1) Sizes are checked before anything is parsed; duplicate keys, deep nesting, NaN and numbers that
+     no machine word holds are refused.
 (C2) Strict (messages, records): an unknown field is refused. Lenient (keel's own state files): it
      is kept in the record's field `extra: Mapping[str, object]` and written back unchanged.
 (C3) Bytes travel as standard base64, times as RFC 3339 in UTC with a Z, addresses compressed.
@@ -16,6 +17,7 @@ import binascii
 import dataclasses
 import functools
 import json
+import math
 import re
 import types
 import typing
@@ -36,6 +38,8 @@ MAX_DEPTH = 24
 
 MAX_STATE_BYTES = 1 << 20
 """Of a state file; the largest, the queue and the trust store, have some kilobytes."""
+MAX_INTEGER = 2**64
+"""etcd's numbers have 64 bits; what is larger overflows in whatever is reckoned with it."""
 
 ADDRESSES = 1024
 """How many addresses are remembered with their text: some for each member of the largest mesh."""
@@ -63,7 +67,11 @@ def parse(raw: bytes, *, max_bytes: int) -> object:
         raise BadValue("", f"{len(raw)} bytes are more than the {max_bytes} allowed here")
     try:
         value: object = json.loads(
-            raw.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant
+            raw.decode("utf-8"),
+            object_pairs_hook=_no_duplicates,
+            parse_constant=_no_constant,
+            parse_float=_number,
+            parse_int=_integer,
         )
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise BadValue("", "not JSON") from error
@@ -159,6 +167,20 @@ def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _no_constant(name: str) -> object:
     raise BadValue("", f"{name} is not a value")
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise BadValue("", "a number is out of range")
+    return value
+
+
+def _integer(text: str) -> int:
+    value = int(text)
+    if abs(value) > MAX_INTEGER:
+        raise BadValue("", "a number is out of range")
+    return value
 
 
 def _check_depth(value: object) -> None:

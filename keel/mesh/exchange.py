@@ -30,6 +30,10 @@ MAX_WANTED = 384
 """Hashes asked for in one message, beside a batch; an answer carries about 130 records."""
 
 
+MAX_SILENT_SECONDS = 2**31
+"""Of a tend: 68 years, which every clock can reckon with."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
     """I am here. `record` is the sender's newest self record: it confirms a join, and is the
@@ -47,6 +51,10 @@ class HelloAnswer:
     etcd: str = "none"
     tend_silent_seconds: int | None = None
     """For how long nothing tended its registry; None while all is well."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= (self.tend_silent_seconds or 0) <= MAX_SILENT_SECONDS:
+            raise ValueError("a tend is silent for a time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 from dataclasses import replace
+from datetime import UTC, datetime
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 import pytest
 
+from keel import codec
+from keel.cli import status
 from keel.errors import PeerError, Refused
 from keel.mesh import drafts, envelope, exchange, members, roster, store, talk, wire
+from keel.mesh.envelope import Message, Reply
 from keel.mesh.exchange import RosterAnswer, RosterAsk
 from keel.mesh.trust import with_block
 from keel.types import Capability, Endpoint, WgKey
@@ -179,3 +183,55 @@ def test_a_machine_with_very_many_addresses_joins_and_syncs(world: World) -> Non
     world.settle()
     world.sync("d")
     assert world.loaded("d").address in world.peers("a")
+
+
+def answers(world: World, name: str, *, body: dict[str, object], time: datetime | None) -> None:
+    """From now on this member gives this signed answer, whatever it is asked."""
+    node = world.loaded(name)
+
+    def handle(path: str, source: IPv6Address, raw: bytes) -> tuple[int, bytes]:
+        asked = codec.loads(Message, wire.decode(raw, max_bytes=1 << 20).payload, max_bytes=1 << 20)
+        reply = Reply(
+            mesh=asked.mesh,
+            sender=asked.receiver,
+            receiver=asked.sender,
+            kind=asked.kind,
+            time=time or world.net.clock.now(),
+            request=envelope.message_hash(raw),
+            body=body,
+        )
+        return 200, envelope.seal_reply(reply, node.identity.signing)
+
+    world.net.nodes[name].handler = handle
+
+
+def hello(**changes: object) -> dict[str, object]:
+    return {"digest": "0" * 32, "etcd": "none", **changes}
+
+
+YEAR_1 = datetime(1, 1, 1, tzinfo=UTC)
+YEAR_9999 = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+ANSWERS: dict[str, tuple[dict[str, object], datetime | None]] = {
+    "a silence that no clock holds": (hello(tend_silent_seconds=10**19), None),
+    "a silence of three thousand years": (hello(tend_silent_seconds=10**11), None),
+    "a silence to come": (hello(tend_silent_seconds=-1), None),
+    "words that steer a terminal": (hello(digest="\x1b[2J", etcd="\x1b[2J"), None),
+    "words that are no text": (hello(digest="\ud800", etcd="\ud800"), None),
+    "the first moment": (hello(), YEAR_1),
+    "the last moment": (hello(), YEAR_9999),
+    "another kind's answer": ({"records": [], "have": [], "digest": ""}, None),
+    "hashes of nothing": ({"digest": "0", "have": ["ab" * 32] * 4096}, None),
+    "records of nothing": ({"digest": "0", "records": ["", "AA==", "e30="] * 999}, None),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_whatever_a_member_answers_the_others_look_and_sync(world: World, name: str) -> None:
+    body, time = ANSWERS[name]
+    answers(world, "b", body=body, time=time)
+    before = roster.digest(world.loaded("a").roster)
+    shown = status.text(status.look(world.host("a")))
+    assert all(char.isprintable() or char == "\n" for char in shown)
+    world.sync("a")
+    assert roster.digest(world.loaded("a").roster) == before
+    assert {m["name"]: m["state"] for m in status.look(world.host("a"))["members"]}["c"] == "up"

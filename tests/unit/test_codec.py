@@ -88,6 +88,8 @@ def _changed(**changes: object) -> bytes:
         pytest.param(b"[" * 100_000, "", id="endless nesting"),
         pytest.param(b"[" * 30 + b"]" * 30, "", id="deep nesting"),
         pytest.param(b"9" * 5000, "", id="an integer of 5000 digits"),
+        pytest.param(b'{"label":-18446744073709551617}', "", id="an integer of 65 bits"),
+        pytest.param(b'{"label":1e999}', "", id="a number beyond all"),
         pytest.param(b"{}" + b" " * 200_000, "", id="too large"),
     ],
 )
