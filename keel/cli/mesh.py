@@ -184,7 +184,7 @@ class Up:
         from keel.mesh import network, store
         from keel.spec import specfile
 
-        network.raise_all(host, specfile.wanted(host))
+        network.raise_all(host, specfile.held(host))
         node = store.require(host)
         return Report(text=f"mesh/{node.mesh} up", document={"schema": "keel.up/1", **_node(node)})
 

@@ -15,7 +15,7 @@ class Confirm:
         from keel.mesh import network
         from keel.spec import specfile
 
-        done = network.confirm(host, specfile.wanted(host))
+        done = network.confirm(host, specfile.held(host))
         return Report(
             text="\n".join(done.changed) or "already so",
             document={"schema": "keel.network/1", "changed": list(done.changed)},
@@ -29,7 +29,7 @@ class Undo:
         from keel.mesh import network
         from keel.spec import specfile
 
-        done = network.undo(host, specfile.wanted(host))
+        done = network.undo(host, specfile.held(host))
         return Report(
             text="\n".join(done.changed) or "already so",
             document={"schema": "keel.network/1", "changed": list(done.changed)},

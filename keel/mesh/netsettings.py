@@ -37,7 +37,13 @@ def keep_first(host: Host, spec: Spec) -> None:
 def in_force(host: Host, spec: Spec) -> Spec:
     """The spec with the settings that hold now in place of its own: those of an open window, or
     those applied last."""
-    held = window.in_force(store.load_window(host), load(host) or settings_of(spec))
+    return with_settings(
+        spec, window.in_force(store.load_window(host), load(host) or settings_of(spec))
+    )
+
+
+def with_settings(spec: Spec, held: Settings) -> Spec:
+    """The spec with these settings in place of its own."""
     wireguard = replace(
         spec.network.wireguard,
         port=held.port,

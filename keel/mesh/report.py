@@ -197,6 +197,8 @@ def _name_of(seen: MeshSeen, member: Listed) -> str:
 
 def mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
     found = []
+    if spec.unread:
+        found.append(warn("spec-invalid", detail=spec.unread))
     if seen.device is None:
         found.append(warn("interface-missing", subject=spec.network.wireguard.interface))
     for one in seen.members:

@@ -83,6 +83,11 @@ KINDS: Mapping[str, Kind] = {
         remedy="`keel mesh remove --vote {subject}` on more than half of the members removes it for"
         " all; `keel mesh trust add --root {subject}` lets it in again",
     ),
+    "spec-invalid": Kind(
+        severity=Severity.CRITICAL,
+        text="the spec cannot be read, and what was applied last holds: {detail}",
+        remedy="mend the spec, then run `keel spec check`",
+    ),
     "interface-missing": Kind(
         severity=Severity.CRITICAL,
         text="the WireGuard interface {subject} does not exist",

@@ -98,6 +98,8 @@ class Spec:
     network: Network = field(default_factory=Network)
     overlays: Overlays = field(default_factory=Overlays)
     monitor: Monitor = field(default_factory=Monitor)
+    unread: str = ""
+    """What is wrong with the file, when this is what the node knows of itself instead."""
 
     @property
     def etcd_enabled(self) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from keel.errors import SpecError, StateCorrupt
-from keel.mesh import netsettings
+from keel.mesh import netsettings, store
 from keel.ports import Host
-from keel.spec import parse
-from keel.spec.model import Overlay, Spec
+from keel.spec import model, parse
+from keel.spec.model import Installation, Network, Overlay, Overlays, Spec, TcpBound
+from keel.types import Capability, Mode
 
 NEW_SPEC = b"# This node's spec; keel.spec(5) describes it. Check it with `keel spec check`.\n"
 SPEC_MODE = 0o640
@@ -22,7 +23,39 @@ SPEC_MODE = 0o640
 def load(host: Host) -> Spec:
     """What holds on this node: the operator's spec, but port, MTU and endpoints as they were last
     applied."""
-    return netsettings.in_force(host, wanted(host))
+    return netsettings.in_force(host, held(host))
+
+
+def held(host: Host) -> Spec:
+    """As `wanted`. A file that does not parse is to be mended before anything is changed by it;
+    meanwhile a member stays one: by what it knows of itself, and `unread` says why."""
+    try:
+        return wanted(host)
+    except SpecError as error:
+        return remembered(host, error)
+
+
+def remembered(host: Host, error: SpecError) -> Spec:
+    """What a member knows of its spec without the file; raises the error on any other node."""
+    from keel.mesh import etcdstore  # here: with a spec that parses nobody needs it
+    from keel.mesh.etcdstate import Stage
+
+    node = store.load(host)
+    me = node.view.by_key(node.key) if node else None
+    settled = netsettings.load(host)
+    if me is None or settled is None:
+        raise error
+    in_cluster = etcdstore.load_cluster(host).stage is not Stage.IDLE
+    spec = Spec(
+        installation=Installation(
+            mode=Mode.CLOUD_ADVANCED if me.capability is Capability.ETCD else Mode.CLOUD
+        ),
+        node=model.Node(name=me.name),
+        network=Network(tcp_bound=TcpBound.OFF),  # the host's as it is
+        overlays=Overlays(etcd=Overlay.ENABLED if in_cluster else Overlay.DISABLED),
+        unread=error.summary(),
+    )
+    return netsettings.with_settings(spec, settled)
 
 
 def wanted(host: Host, path: Path | None = None, *, needed: bool = False) -> Spec:

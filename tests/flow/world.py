@@ -9,7 +9,7 @@ from datetime import timedelta
 from ipaddress import IPv6Address
 from pathlib import Path
 
-from keel.errors import EtcdError, KeelError
+from keel.errors import EtcdError, KeelError, SpecError
 from keel.mesh import (
     admit,
     alerting,
@@ -49,6 +49,7 @@ from keel.mesh.window import Means, Removing, Window
 from keel.outcome import Done, Incomplete, Plan
 from keel.paths import Paths
 from keel.ports import Host
+from keel.spec import specfile
 from keel.spec.model import Overlay, Spec
 from keel.spec.parse import parse_spec, set_etcd_overlay
 from keel.types import Nonce
@@ -226,10 +227,10 @@ class World:
         store.save_window(host, armed)
 
     def confirm(self, name: str) -> Done[Removed | None]:
-        return network.confirm(self.host(name), self.wanted(name))
+        return network.confirm(self.host(name), self.held(name))
 
     def undo(self, name: str) -> Done[None]:
-        return network.undo(self.host(name), self.wanted(name))
+        return network.undo(self.host(name), self.held(name))
 
     def tend(self, name: str) -> tuple[Duty, ...]:
         duties = etcdtend.tend(self.host(name), lambda: self.spec(name), self.enable_spec)
@@ -276,7 +277,7 @@ class World:
 
     def up(self, name: str) -> None:
         """`keel mesh up`."""
-        network.raise_all(self.host(name), self.wanted(name))
+        network.raise_all(self.host(name), self.held(name))
 
     def timers(self, *names: str, seconds: float = 60.0) -> None:
         """One pass of both timers on these nodes (all when none is named), then time passes."""
@@ -330,10 +331,20 @@ class World:
 
     def spec(self, name: str) -> Spec:
         """What holds on the node; `wanted` is what its operator wrote."""
-        return netsettings.in_force(self.host(name), self.wanted(name))
+        return netsettings.in_force(self.host(name), self.held(name))
+
+    def held(self, name: str) -> Spec:
+        """As `keel.spec.specfile.held`, with a spec that was parsed before."""
+        try:
+            return self.wanted(name)
+        except SpecError as error:
+            return specfile.remembered(self.host(name), error)
 
     def wanted(self, name: str) -> Spec:
-        return _parse(self.net.nodes[name].paths.spec.read_bytes())
+        path = self.net.nodes[name].paths.spec
+        if path.is_symlink() or not path.is_file():
+            return specfile.wanted(self.host(name))
+        return _parse(path.read_bytes())
 
     def loaded(self, name: str) -> Node:
         return store.require(self.host(name))
