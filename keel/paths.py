@@ -242,6 +242,10 @@ class Paths:
         return self.run / "tend.lock"
 
     @cached_property
+    def join_lock(self) -> Path:
+        return self.run / "join.lock"
+
+    @cached_property
     def etcd_loaded(self) -> Path:
         return self.run / "etcd-loaded.json"
 

@@ -8,12 +8,15 @@ Rules:
 (N2) First contact is inside WireGuard: a temporary key and address that follow from the token.
 (N3) What the answer promises is on disk, genesis last, before the confirmation is sent;
      `pending-join` goes when the confirmation was answered. In between the sync goes on with it.
+(N4) One join at a time on a host, by a lock of its own: of two, each would take the interface from
+     under the other.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -81,7 +84,20 @@ def join(
     host: Host, spec: Spec, token: Token, *, ask_etcd: AskEtcd, prepare: Prepare, discard: bool
 ) -> Done[Joined]:
     """This node as a confirmed member of the token's mesh; run again it goes on. Refused by the
-    inviter's own reason; PeerError `no-answer` when there is only silence."""
+    inviter's own reason; PeerError `no-answer` when there is only silence; LockHeld beside another
+    join."""
+    with locked(host):
+        return _join(host, spec, token, ask_etcd, prepare, discard=discard)
+
+
+def locked(host: Host) -> AbstractContextManager[None]:
+    """Held by a join throughout (N4), and by what would pull the ground from under it."""
+    return host.locks.hold(host.paths.join_lock, what="a join of this node")
+
+
+def _join(
+    host: Host, spec: Spec, token: Token, ask_etcd: AskEtcd, prepare: Prepare, *, discard: bool
+) -> Done[Joined]:
     with store.locked(host, "the mesh"):
         before = store.load(host)
         _refuse_other_mesh(host, before, token, discard=discard)
@@ -133,8 +149,8 @@ def confirm(host: Host, *, deadline: Deadline) -> Joined:
 
 def discard_pending(host: Host, spec: Spec) -> Done[tuple[str, ...]]:
     """Give up every join that was begun and not finished; its keys go with it, and so does the
-    temporary interface of one that was cut off."""
-    with store.locked(host, "the mesh"):
+    temporary interface of one that was cut off. LockHeld while one runs."""
+    with locked(host), store.locked(host, "the mesh"):
         names = host.files.names(host.paths.pending_joins)
         if names and store.load(host) is None:
             with contextlib.suppress(Refused):  # not WireGuard's: then it was refused to the join
@@ -223,7 +239,7 @@ def _first_contact(
     try:
         admitted = _redeem(host, spec, token, keys, identity, enrolment)
     except KeelError:
-        _lower_temporary(host, spec, before)
+        _lower_temporary(host, spec)
         raise
     with store.locked(host, "the mesh"):
         granted = Pending(invite=token.invite, inviter=token.inviter, admitted=admitted)
@@ -249,13 +265,14 @@ def _raise_temporary(host: Host, spec: Spec, token: Token, keys: InviteKeys) -> 
     host.wireguard.set_address(wanted.interface, keys.address, prefix_of(token.mesh))
 
 
-def _lower_temporary(host: Host, spec: Spec, before: Node | None) -> None:
+def _lower_temporary(host: Host, spec: Spec) -> None:
     """Nothing of a refused first contact stays: a member is raised again as it was."""
-    if before is None:
-        host.wireguard.drop_interface(spec.network.wireguard.interface)
-        return
     with store.locked(host, "the mesh"):
-        up.bring_up(host, spec, before, store.load_invites(host))
+        node = store.load(host)
+        if node is None:
+            host.wireguard.drop_interface(spec.network.wireguard.interface)
+        else:
+            up.bring_up(host, spec, node, store.load_invites(host))
 
 
 def _redeem(

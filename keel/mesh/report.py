@@ -196,11 +196,7 @@ def _name_of(seen: MeshSeen, member: Listed) -> str:
 
 
 def mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
-    found = []
-    if spec.unread:
-        found.append(warn("spec-invalid", detail=spec.unread))
-    if seen.device is None:
-        found.append(warn("interface-missing", subject=spec.network.wireguard.interface))
+    found = _own_warnings(spec, seen)
     for one in seen.members:
         name = one.member.display
         if one.state is Liveness.DOWN:
@@ -225,7 +221,16 @@ def mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
         member = seen.node.view.by_key(key)
         subject = member.display if member else key[:8]
         found.append(tended.warning(subject, since))
-    found += [_exposed(path) for path in seen.exposed]
+    return found
+
+
+def _own_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
+    """Of this node alone."""
+    found = [_exposed(path) for path in seen.exposed]
+    if spec.unread:
+        found.append(warn("spec-invalid", detail=spec.unread))
+    if seen.device is None:
+        found.append(warn("interface-missing", subject=spec.network.wireguard.interface))
     if seen.pending is not None:
         found.append(warn("join-unconfirmed", subject=seen.pending))
     if seen.open_window is not None:

@@ -1,4 +1,4 @@
-"""A member whose spec cannot be read stays a member: nothing but the operator's own changes wait."""
+"""A member whose spec cannot be read stays a member: only the operator's own changes wait."""
 
 from __future__ import annotations
 

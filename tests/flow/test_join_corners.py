@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from ipaddress import IPv6Address
 from pathlib import Path
 
 import pytest
 
-from keel.errors import PeerError, Refused
+from keel.errors import KeelError, LockHeld, PeerError, Refused
 from keel.mesh import admit, join, joinmsg, store, sync, talk, tended, up
 from keel.mesh.exchange import HELLO, HELLO_PATH, Hello, HelloAnswer
 from keel.mesh.identity import prefix_of
@@ -336,3 +337,32 @@ def test_a_leave_that_died_after_its_removal_was_signed_signs_no_second_one(worl
     world.timers("a", "c")
     view = world.loaded("a").view
     assert [len(records) for records in view.removed.values()] == [1]
+
+
+DURING = {
+    "the same join": lambda world, token: world.join("d", token),
+    "giving it up": lambda world, _: join.discard_pending(world.host("d"), world.spec("d")),
+}
+
+
+@pytest.mark.parametrize("name", DURING)
+def test_what_would_pull_the_ground_from_under_a_join_is_told_that_one_runs(
+    world: World, name: str
+) -> None:
+    """In another terminal on d, while a answers."""
+    token = world.invite("a")
+    honest = world.net.nodes["a"].handler
+    told: list[KeelError | None] = []
+
+    def slow(path: str, source: IPv6Address, body: bytes) -> HttpReply | tuple[int, bytes]:
+        if path == "/v1/join" and not told:
+            told.append(tolerate(lambda: DURING[name](world, token)))
+        return honest(path, source, body)
+
+    world.net.nodes["a"].handler = slow
+    world.join("d", token)
+    world.settle()
+    assert isinstance(told[0], LockHeld)
+    assert world.loaded("a").address in world.peers("d")
+    world.sync("d")
+    assert world.agree("abcd")
