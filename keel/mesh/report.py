@@ -196,7 +196,9 @@ def _name_of(seen: MeshSeen, member: Listed) -> str:
 
 
 def mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
-    found = _own_warnings(spec, seen)
+    found = []
+    if seen.device is None:
+        found.append(warn("interface-missing", subject=spec.network.wireguard.interface))
     for one in seen.members:
         name = one.member.display
         if one.state is Liveness.DOWN:
@@ -221,16 +223,14 @@ def mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
         member = seen.node.view.by_key(key)
         subject = member.display if member else key[:8]
         found.append(tended.warning(subject, since))
-    return found
+    return [*found, *_own_warnings(spec, seen)]
 
 
 def _own_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
-    """Of this node alone."""
+    """What waits on this node, or is wrong with its files."""
     found = [_exposed(path) for path in seen.exposed]
     if spec.unread:
         found.append(warn("spec-invalid", detail=spec.unread))
-    if seen.device is None:
-        found.append(warn("interface-missing", subject=spec.network.wireguard.interface))
     if seen.pending is not None:
         found.append(warn("join-unconfirmed", subject=seen.pending))
     if seen.open_window is not None:
