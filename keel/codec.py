@@ -38,6 +38,7 @@ MAX_DEPTH = 24
 
 MAX_STATE_BYTES = 1 << 20
 """Of a state file; the largest, the queue and the trust store, have some kilobytes."""
+
 MAX_INTEGER = 2**64
 """etcd's numbers have 64 bits; what is larger overflows in whatever is reckoned with it."""
 
