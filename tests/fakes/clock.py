@@ -7,6 +7,7 @@ import itertools
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -47,11 +48,11 @@ class VirtualClock:
     def every(self, seconds: float, event: Callable[[], None]) -> None:
         """Run `event` again and again, as a timer unit does."""
 
-        def run() -> None:
-            self.after(seconds, run)
-            event()
+        self.after(seconds, partial(self._run_again, seconds, event))
 
-        self.after(seconds, run)
+    def _run_again(self, seconds: float, event: Callable[[], None]) -> None:
+        self.every(seconds, event)
+        event()
 
 
 class NodeClock:

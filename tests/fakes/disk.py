@@ -49,7 +49,7 @@ class RecordingDisk:
         self.trace: list[Primitive] = []
         self.owners: dict[str, str] = {}
         self.fail: dict[str, int] = {}
-        self.refuse: Callable[[Primitive], int | None] = lambda _: None
+        self.refuse: Callable[[Primitive], int | None] = _nothing
 
     def create(self, path: Path, data: bytes, *, mode: int, owner: str | None) -> None:
         self._happen("create", path, data=data, mode=mode, owner=owner)
@@ -283,3 +283,8 @@ def _save(directory: _Directory, target: Path, unsynced: Unsynced) -> None:
             (target / name).write_bytes(node.content(unsynced))
             (target / name).chmod(node.mode)
     target.chmod(directory.mode)
+
+
+def _nothing(primitive: Primitive) -> int | None:
+    """What a disk refuses that refuses nothing."""
+    return None

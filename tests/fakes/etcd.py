@@ -17,6 +17,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import IPv6Address
 
 from keel.errors import EtcdError
@@ -135,9 +136,9 @@ class FakeEtcd:
     def install(self, node: FakeNode) -> None:
         node.overlay_etcd_installed = True
         node.units.unit(UNIT).enabled = True  # as etcd-server's postinst leaves it
-        node.units.on_start[UNIT] = lambda: self._start(node)
-        node.units.on_stop[UNIT] = lambda: self._stop(node)
-        node.etcd_at = lambda address: FakeGateway(self, node, address)
+        node.units.on_start[UNIT] = partial(self._start, node)
+        node.units.on_stop[UNIT] = partial(self._stop, node)
+        node.etcd_at = partial(FakeGateway, self, node)
 
     def births(self) -> list[Cluster]:
         """The clusters that ever had a leader; more than one is a disaster."""

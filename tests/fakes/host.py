@@ -176,7 +176,13 @@ class NodeOverlay(EtcdUnit):
     """The real one on a node's fakes; only the address is looked for on its fake interfaces."""
 
     def __init__(self, node: FakeNode) -> None:
-        super().__init__(node.paths, files=node.files, units=node.units, proc=node.proc)
+        super().__init__(
+            node.paths,
+            files=node.files,
+            units=node.units,
+            proc=node.proc,
+            before_birth=_nothing,
+        )
         self._node = node
 
     def installed(self) -> bool:
@@ -193,3 +199,7 @@ def _deaf(path: str, source: IPv6Address, body: bytes) -> tuple[int, bytes]:
 
 def _no_etcd(address: IPv6Address) -> EtcdApi:
     raise EtcdError(14, f"no etcd at {address}")
+
+
+def _nothing() -> None:
+    """What comes before a birth here."""

@@ -6,6 +6,7 @@ import errno
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
@@ -83,7 +84,7 @@ class FakeUnits:
         self.on_start: dict[str, Callable[[], bool | None]] = {}
         self.on_stop: dict[str, Callable[[], None]] = {}
         self.reloads = 0
-        self.after: Callable[[float, Callable[[], None]], None] = lambda seconds, event: None
+        self.after: Callable[[float, Callable[[], None]], None] = _never
         """How time passes; a fake node sets its clock's."""
         self.timers: dict[str, object] = {}
 
@@ -146,13 +147,12 @@ class FakeUnits:
         if unit in self.timers:
             raise ProcFailed(["systemd-run", f"--unit={unit}"], 1, f"{unit} was already loaded")
         token = self.timers[unit] = object()
+        self.after(seconds, partial(self._due, unit, token))
 
-        def due() -> None:
-            if self.timers.get(unit) is token:
-                del self.timers[unit]
-                self.start_without_effect(unit)
-
-        self.after(seconds, due)
+    def _due(self, unit: str, token: object) -> None:
+        if self.timers.get(unit) is token:
+            del self.timers[unit]
+            self.start_without_effect(unit)
 
     def unschedule(self, unit: str) -> None:
         self.effects.happen(f"unschedule {unit}")
@@ -355,3 +355,7 @@ class FakeMetrics:
     def value(self, name: str, **labels: str) -> float | None:
         found = (s.value for s in self.samples if (s.name, dict(s.labels)) == (name, labels))
         return next(found, None)
+
+
+def _never(seconds: float, event: Callable[[], None]) -> None:
+    """The `after` of units that no world clock drives."""

@@ -9,11 +9,13 @@ from keel.mesh.duty import Duty
 from keel.mesh.etcdlook import EtcdSeen
 from keel.types import LOCALHOST
 from tests.fakes.etcd import Cluster
+from tests.flow.arranged import arranged
 from tests.flow.world import World
 
 BORN = "abc"
 
 
+@arranged
 def three_voters(scratch: Path) -> World:
     """Of five nodes; the first holds the root."""
     world = World(scratch)

@@ -7,11 +7,13 @@ from pathlib import Path
 
 from keel.mesh import etcdcrl, etcdrevoke, etcdstore, store
 from keel.mesh.etcdcrl import Crl, Reason
+from tests.flow.arranged import arranged
 from tests.flow.kill import Story, tolerate
 from tests.flow.stories_window import TIMER, gone
 from tests.flow.world import World
 
 
+@arranged
 def three_voters(scratch: Path) -> World:
     world = World(scratch)
     world.mesh("abc")
@@ -20,6 +22,7 @@ def three_voters(scratch: Path) -> World:
     return world
 
 
+@arranged
 def put_back(scratch: Path) -> World:
     """a's state is that of a copy from before c's certificates were revoked."""
     world = three_voters(scratch)

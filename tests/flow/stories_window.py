@@ -8,6 +8,7 @@ from pathlib import Path
 from keel.mesh import netwindow, store
 from keel.mesh.removal import Mode
 from keel.spec import apply
+from tests.flow.arranged import arranged
 from tests.flow.kill import Story, tolerate
 from tests.flow.world import World
 
@@ -16,6 +17,7 @@ TIMER = 125.0
 """Seconds after which whatever was armed is undone."""
 
 
+@arranged
 def three(scratch: Path) -> World:
     world = World(scratch)
     world.mesh("abc", mode="cloud")
@@ -24,6 +26,7 @@ def three(scratch: Path) -> World:
     return world
 
 
+@arranged
 def edited(scratch: Path) -> World:
     """a's spec has another port and endpoint."""
     world = three(scratch)
@@ -34,6 +37,7 @@ def edited(scratch: Path) -> World:
     return world
 
 
+@arranged
 def removal_armed(scratch: Path) -> World:
     """Over an SSH session from b, so that only the operator could confirm it."""
     world = three(scratch)
@@ -42,6 +46,7 @@ def removal_armed(scratch: Path) -> World:
     return world
 
 
+@arranged
 def reset_armed(scratch: Path) -> World:
     world = edited(scratch)
     world.net.nodes["a"].machine.sessions = (world.loaded("b").address,)
@@ -49,6 +54,7 @@ def reset_armed(scratch: Path) -> World:
     return world
 
 
+@arranged
 def votes_pending(scratch: Path) -> World:
     """b has voted on the founder, whom nobody may remove by right; one vote more suffices."""
     world = three(scratch)

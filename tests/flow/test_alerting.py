@@ -10,6 +10,7 @@ import pytest
 from keel.mesh import alerting, etcdstore, report, status, tended
 from keel.mesh.duty import Duty, Result
 from keel.outcome import Done, Incomplete
+from tests.flow.arranged import arranged
 from tests.flow.world import World
 
 HOOK = "https://hooks.example/s3cret"
@@ -20,15 +21,20 @@ CHANNELS = (
 DAY = 86400.0
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    made = World(tmp_path)
+@arranged
+def two_with_alert_channels(scratch: Path) -> World:
+    made = World(scratch)
     made.mesh("ab")
     for name in "ab":
         made.timers(name)
     spec = made.net.nodes["a"].paths.spec
     spec.write_text(spec.read_text() + CHANNELS)
     return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return two_with_alert_channels(tmp_path)
 
 
 def tend(world: World, name: str = "a") -> Duty:

@@ -18,19 +18,25 @@ from keel.mesh.etcdstate import Stage
 from keel.mesh.join import Joined
 from keel.mesh.members import find
 from tests.fakes.etcd import UNIT
+from tests.flow.arranged import arranged
 from tests.flow.world import World
 
 HOUR = 3600.0
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
+@arranged
+def two_and_one_invited(scratch: Path) -> World:
     """a founded the mesh, b is in it and has its grant, c is invited."""
-    made = World(tmp_path)
+    made = World(scratch)
     made.mesh("ab", spare="cd")
     made.timers("a", "b")
     made.tokens["c"] = made.invite("a")
     return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return two_and_one_invited(tmp_path)
 
 
 def one_cluster(world: World, *names: str) -> None:
@@ -240,13 +246,19 @@ def test_a_holder_whose_state_is_damaged_still_admits_to_the_mesh(world: World) 
 # --- E10: what a member refuses
 
 
-@pytest.fixture
-def formed(world: World) -> World:
+@arranged
+def three_formed(scratch: Path) -> World:
+    world = two_and_one_invited(scratch)
     world.join("c", world.tokens["c"])
     world.settle()
     world.rest("a", "b", "c")
     one_cluster(world, "a", "b", "c")
     return world
+
+
+@pytest.fixture
+def formed(tmp_path: Path) -> World:
+    return three_formed(tmp_path)
 
 
 def test_a_party_knows_the_others_by_the_word_that_begins_the_birth(world: World) -> None:
@@ -276,6 +288,7 @@ def tell(world: World, teller: str, told: str, record: bytes) -> str:
     return caught.value.reason
 
 
+@arranged
 def of_another_mesh(scratch: Path) -> bytes:
     other = World(scratch)
     for name in "abc":

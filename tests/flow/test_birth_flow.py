@@ -28,11 +28,13 @@ from keel.mesh.etcdstate import Stage
 from keel.mesh.token import Token
 from keel.types import LOCALHOST, Nonce
 from tests.fakes.etcd import UNIT
+from tests.flow.arranged import arranged
 from tests.flow.world import World
 
 NAMES = "abc"
 
 
+@arranged
 def two_joined(scratch: Path) -> tuple[World, Token]:
     """A mesh of two capable nodes, and an invite for the third."""
     world = World(scratch)
@@ -45,6 +47,7 @@ def two_joined(scratch: Path) -> tuple[World, Token]:
     return world, world.invite("a")
 
 
+@arranged
 def born(scratch: Path) -> World:
     world, token = two_joined(scratch)
     world.join("c", token)

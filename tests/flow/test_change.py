@@ -22,6 +22,7 @@ from keel.mesh.etcdchange import (
 from keel.ports import EtcdMember, Host
 from keel.types import LOCALHOST
 from tests.fakes.etcd import UNIT
+from tests.flow.arranged import arranged
 from tests.flow.growing import off, three_voters
 from tests.flow.world import World
 
@@ -29,11 +30,16 @@ NEW = IPv6Address("fd00::d")
 OTHER = IPv6Address("fd00::e")
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    made = three_voters(tmp_path)
+@arranged
+def three_settled_voters(scratch: Path) -> World:
+    made = three_voters(scratch)
     made.net.clock.sleep(10)
     return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return three_settled_voters(tmp_path)
 
 
 def host(world: World) -> Host:

@@ -21,18 +21,24 @@ from keel.mesh import (
 )
 from keel.mesh.duty import Duty, Result
 from keel.mesh.liveness import Liveness
+from tests.flow.arranged import arranged
 from tests.flow.world import World
 
 WRONG = timedelta(minutes=10)
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
+@arranged
+def three_just_joined(scratch: Path) -> World:
     """Three members; nothing that was kicked by the third join has run yet."""
-    world = World(tmp_path)
+    world = World(scratch)
     world.mesh("ab", spare="c")
     world.join("c", world.invite("a"))
     return world
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return three_just_joined(tmp_path)
 
 
 def set_clock(world: World, name: str, wrong_by: timedelta) -> None:
@@ -120,15 +126,20 @@ def test_status_tells_a_clock_that_is_too_far_off_for_an_answer(
 YEAR = timedelta(days=365)
 
 
-@pytest.fixture
-def alone(tmp_path: Path) -> World:
+@arranged
+def one_kept_by_ntp(scratch: Path) -> World:
     """A founder that nobody joined, kept by NTP, booted again."""
-    world = World(tmp_path)
+    world = World(scratch)
     node = world.node("a")
     node.machine.ntp = True
     world.create("a")
     world.sync("a")
     return world
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> World:
+    return one_kept_by_ntp(tmp_path)
 
 
 def highest(world: World, name: str) -> timedelta | None:

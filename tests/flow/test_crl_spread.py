@@ -12,6 +12,7 @@ from keel.mesh.duty import Duty, Result
 from keel.mesh.etcdcert import Serial
 from keel.mesh.etcdcrl import Crl, Reason, Revoked
 from keel.mesh.records import CRL, CrlRecord
+from tests.flow.arranged import arranged
 from tests.flow.world import World
 from tests.pki import make as pki
 
@@ -19,12 +20,17 @@ DAY = 86400.0
 OLD = 20
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    made = World(tmp_path)
+@arranged
+def three_in_a_cluster(scratch: Path) -> World:
+    made = World(scratch)
     made.mesh("abc")
     made.rest(*"abc")
     return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return three_in_a_cluster(tmp_path)
 
 
 def tend(world: World, name: str) -> Duty:

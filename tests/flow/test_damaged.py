@@ -10,17 +10,23 @@ import pytest
 from keel.errors import StateCorrupt
 from keel.mesh import etcdholder, etcdstore, join, status, store
 from keel.ports import Host
+from tests.flow.arranged import arranged
 from tests.flow.world import World
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
+@arranged
+def a_founder_that_invited(scratch: Path) -> World:
     """a founded a mesh, holds its etcd root, and has an open invite."""
-    made = World(tmp_path)
+    made = World(scratch)
     made.node("a")
     made.create("a")
     made.invite("a")
     return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return a_founder_that_invited(tmp_path)
 
 
 def read_all(host: Host) -> None:

@@ -25,13 +25,14 @@ from keel.mesh.etcdstate import Queued, Wanted, enqueue
 from keel.mesh.members import find
 from keel.outcome import Waiting
 from keel.types import Capability, SigningKey
+from tests.flow.arranged import arranged
 from tests.flow.world import World
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
+@arranged
+def two_that_can_and_one_that_cannot(scratch: Path) -> World:
     """a holds the root and b is its member; c and d have no token yet. x cannot run etcd."""
-    made = World(tmp_path)
+    made = World(scratch)
     for name in "abcd":
         made.node(name)
     made.node("x", mode="cloud")
@@ -41,6 +42,11 @@ def world(tmp_path: Path) -> World:
         made.settle()
     made.timers("a", "b", "x")
     return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return two_that_can_and_one_that_cannot(tmp_path)
 
 
 def granted(world: World, name: str) -> bool:

@@ -20,16 +20,17 @@ from keel.mesh.removal import Mode
 from keel.outcome import Done, Incomplete
 from keel.types import LOCALHOST
 from tests.fakes.etcd import UNIT, Cluster, Member
+from tests.flow.arranged import arranged
 from tests.flow.kill import tolerate
 from tests.flow.removing import before, member, remove, sign
 from tests.flow.test_refusals import disk
 from tests.flow.world import World
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
+@arranged
+def three_voters_and_one_without_etcd(scratch: Path) -> World:
     """a, b and c are voters; a founded and holds the root. d is a member without etcd."""
-    made = World(tmp_path)
+    made = World(scratch)
     for name in "abc":
         made.node(name)
     made.node("d", mode="cloud")
@@ -40,6 +41,11 @@ def world(tmp_path: Path) -> World:
     made.rest("a", "b", "c")
     made.timers(seconds=60.0)
     return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return three_voters_and_one_without_etcd(tmp_path)
 
 
 def cluster(world: World) -> Cluster:

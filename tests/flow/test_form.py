@@ -26,12 +26,19 @@ from keel.mesh.formmsg import (
 )
 from keel.outcome import Done, Incomplete
 from tests.fakes.machine import CountedLocks
+from tests.flow.arranged import arranged
 from tests.flow.world import World
 
 
-def without_root(scratch: Path, names: str = "abc", *, world: World | None = None) -> World:
+@arranged
+def without_root(scratch: Path, names: str = "abc") -> World:
+    world = World(scratch)
+    mesh_without_root(world, names)
+    return world
+
+
+def mesh_without_root(world: World, names: str) -> None:
     """A mesh that was made on nodes that could not run etcd, and can now; a invited everybody."""
-    world = world or World(scratch)
     for name in names:
         world.node(name, mode="cloud")
     world.create(names[0])
@@ -41,7 +48,6 @@ def without_root(scratch: Path, names: str = "abc", *, world: World | None = Non
     for name in names:
         world.make_capable(name)
     world.timers()
-    return world
 
 
 def all_trust(world: World, names: str) -> None:

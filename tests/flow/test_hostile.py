@@ -19,19 +19,25 @@ from keel.mesh.exchange import RosterAnswer, RosterAsk
 from keel.mesh.trust import with_block
 from keel.types import Capability, Endpoint, WgKey
 from tests.fakes import FakeNode
+from tests.flow.arranged import arranged
 from tests.flow.world import World
 
 SILENT_SECONDS = 3600.0
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
+@arranged
+def three_members(scratch: Path) -> World:
     """a founded a mesh, b and c are in it; b is the hostile one."""
-    made = World(tmp_path)
+    made = World(scratch)
     made.mesh("abc", mode="cloud")
     for name in "abc":
         made.sync(name)
     return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return three_members(tmp_path)
 
 
 def tell(world: World, teller: str, listener: str, *records: bytes) -> None:

@@ -21,19 +21,25 @@ from keel.mesh.token import Token, parse_token
 from keel.outcome import Done
 from keel.ports import Deadline
 from keel.spec.parse import parse_spec
+from tests.flow.arranged import arranged
 from tests.flow.kill import tolerate
 from tests.flow.world import World
 
 MINUTE = 60.0
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
+@arranged
+def three_members_and_one_outside(scratch: Path) -> World:
     """a, b and c are one mesh; d is to join it."""
-    made = World(tmp_path)
+    made = World(scratch)
     made.mesh("abc", spare="d", mode="cloud")
     made.timers()
     return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return three_members_and_one_outside(tmp_path)
 
 
 def unconfirmed(world: World, token: Token) -> None:

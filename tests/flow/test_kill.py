@@ -23,6 +23,7 @@ from keel.types import LOCALHOST, Secret
 from tests.conftest import KILLED
 from tests.fakes.etcd import UNIT
 from tests.flow import stories_removal, stories_window
+from tests.flow.arranged import arranged
 from tests.flow.growing import three_voters, voters
 from tests.flow.kill import Revival, Story, kill_everywhere, tolerate
 from tests.flow.world import World
@@ -32,18 +33,21 @@ Note = Callable[[str, object], None]
 # --- arrangements
 
 
+@arranged
 def one_node(scratch: Path) -> World:
     world = World(scratch)
     world.node("a")
     return world
 
 
+@arranged
 def a_founder(scratch: Path) -> World:
     world = one_node(scratch)
     world.create("a")
     return world
 
 
+@arranged
 def one_invited(scratch: Path) -> World:
     world = a_founder(scratch)
     world.node("b")
@@ -51,6 +55,7 @@ def one_invited(scratch: Path) -> World:
     return world
 
 
+@arranged
 def two_members(scratch: Path) -> World:
     world = one_invited(scratch)
     world.join("b", world.tokens["b"])
@@ -59,6 +64,7 @@ def two_members(scratch: Path) -> World:
     return world
 
 
+@arranged
 def a_third_invited(scratch: Path) -> World:
     world = two_members(scratch)
     world.node("c")
@@ -66,6 +72,7 @@ def a_third_invited(scratch: Path) -> World:
     return world
 
 
+@arranged
 def a_third_invited_by_b(scratch: Path) -> World:
     """b is not the holder: it relays, and c asks by itself."""
     world = two_members(scratch)
@@ -74,6 +81,7 @@ def a_third_invited_by_b(scratch: Path) -> World:
     return world
 
 
+@arranged
 def a_claim_that_lapsed(scratch: Path) -> World:
     """c was granted and promised a birth; its confirmation was lost until its time was over."""
     world = two_members(scratch)
@@ -86,6 +94,7 @@ def a_claim_that_lapsed(scratch: Path) -> World:
     return world
 
 
+@arranged
 def three_without_etcd(scratch: Path) -> World:
     world = World(scratch)
     for name in "abc":
@@ -99,6 +108,7 @@ def three_without_etcd(scratch: Path) -> World:
     return world
 
 
+@arranged
 def three_that_can_now(scratch: Path) -> World:
     """A mesh without an etcd root, whose members became able to run etcd."""
     world = three_without_etcd(scratch)
@@ -108,12 +118,14 @@ def three_that_can_now(scratch: Path) -> World:
     return world
 
 
+@arranged
 def a_fourth_invited(scratch: Path) -> World:
     world = three_voters(scratch)
     world.tokens["d"] = world.invite("a")
     return world
 
 
+@arranged
 def one_lost_its_data(scratch: Path) -> World:
     world = three_voters(scratch)
     node = world.net.nodes["b"]
@@ -124,6 +136,7 @@ def one_lost_its_data(scratch: Path) -> World:
     return world
 
 
+@arranged
 def a_year_passed(scratch: Path) -> World:
     """Every intermediate is due, and every leaf and the CRL long overdue."""
     world = three_voters(scratch)
@@ -131,6 +144,7 @@ def a_year_passed(scratch: Path) -> World:
     return world
 
 
+@arranged
 def a_crl_is_due(scratch: Path) -> World:
     world = three_voters(scratch)
     world.net.clock.leap(19 * 86400.0)
@@ -139,6 +153,7 @@ def a_crl_is_due(scratch: Path) -> World:
     return world
 
 
+@arranged
 def one_has_news(scratch: Path) -> World:
     """b was away while c joined and a's trust changed: its next sync has much to take and give."""
     world = World(scratch)

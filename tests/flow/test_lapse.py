@@ -14,20 +14,26 @@ from keel.mesh.etcdgrants import granted_to, live_grant
 from keel.mesh.etcdstate import Queued, Wanted, enqueue
 from keel.mesh.invite import Claim
 from keel.mesh.token import Token
+from tests.flow.arranged import arranged
 from tests.flow.world import World
 
 HALF_AN_HOUR = timedelta(minutes=30)
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
+@arranged
+def one_that_never_confirmed(scratch: Path) -> World:
     """a holds the root, b is its member; c was granted and promised a birth; it never confirmed."""
-    made = World(tmp_path)
+    made = World(scratch)
     made.mesh("ab", spare="cd")
     made.timers("a", "b")
     made.tokens["c"] = made.invite("a", life=HALF_AN_HOUR)
     lose_confirmation(made, "c", made.tokens["c"])
     return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return one_that_never_confirmed(tmp_path)
 
 
 def lose_confirmation(world: World, name: str, token: Token) -> None:

@@ -9,6 +9,7 @@ import pytest
 from keel.errors import Refused
 from keel.mesh import etcdenv, leave, store, trustflow
 from keel.mesh.expulsion import Consent
+from tests.flow.arranged import arranged
 from tests.flow.world import World
 
 
@@ -54,6 +55,7 @@ def voters(world: World) -> int:
     return len(cluster.voters())
 
 
+@arranged
 def formed(tmp_path: Path) -> World:
     world = World(tmp_path)
     mesh_of(world, "abc", mode="cloud_advanced")

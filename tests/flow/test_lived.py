@@ -8,14 +8,20 @@ import pytest
 
 from keel.mesh import selfrecord
 from keel.mesh.etcdlived import ASK_SECONDS, highest_lived
+from tests.flow.arranged import arranged
 from tests.flow.world import World
+
+
+@arranged
+def two_members(scratch: Path) -> World:
+    world = World(scratch)
+    world.mesh("ab")
+    return world
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> World:
-    world = World(tmp_path)
-    world.mesh("ab")
-    return world
+    return two_members(tmp_path)
 
 
 def test_a_peer_remembers_the_highest_lived_that_it_was_told(pair: World) -> None:

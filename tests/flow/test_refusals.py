@@ -20,6 +20,7 @@ from keel.mesh.token import Token, derive
 from keel.ports import Host
 from keel.types import Capability, NodeName, Nonce, Secret
 from tests.fakes import FakeNode, public_of
+from tests.flow.arranged import arranged
 from tests.flow.world import SPEC, World
 
 Disk = dict[str, bytes]
@@ -39,15 +40,20 @@ def disk(node: FakeNode) -> Disk:
     return found
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
+@arranged
+def one_invited(scratch: Path) -> World:
     """a founded a mesh and invited b, who has not answered yet."""
-    made = World(tmp_path)
+    made = World(scratch)
     for name in "abc":
         made.node(name)
     made.create("a")
     made.tokens["b"] = made.invite("a")
     return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return one_invited(tmp_path)
 
 
 def refuse(world: World, joiner: str, token: Token, *, inviter: str = "a") -> Refused:

@@ -26,6 +26,7 @@ from keel.mesh.remove import Removed
 from keel.mesh.window import Means
 from keel.outcome import Done
 from keel.types import Nonce
+from tests.flow.arranged import arranged
 from tests.flow.test_window import mesh_of
 from tests.flow.world import World
 
@@ -50,12 +51,17 @@ def lets_in(world: World, name: str, whom: str) -> bool:
     return world.loaded(whom).address in world.peers(name)
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
+@arranged
+def four_members(scratch: Path) -> World:
     """Four members, all admitted by a."""
-    made = World(tmp_path)
+    made = World(scratch)
     mesh_of(made, "abcd")
     return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return four_members(tmp_path)
 
 
 def test_by_right_it_is_gone_from_every_member_at_once(world: World) -> None:
@@ -309,6 +315,7 @@ def test_the_dry_run_shows_the_steps_and_does_nothing(world: World) -> None:
     assert [step.action for step in local][3:] == [Action.BLOCK]
 
 
+@arranged
 def formed(tmp_path: Path) -> World:
     world = World(tmp_path)
     world.mesh("abc")

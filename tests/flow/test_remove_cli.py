@@ -10,15 +10,21 @@ from typing import Any
 import pytest
 
 from keel.cli.main import main
+from tests.flow.arranged import arranged
 from tests.flow.test_window import edit, mesh_of, over_ssh
 from tests.flow.world import World
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    made = World(tmp_path)
+@arranged
+def three_members(scratch: Path) -> World:
+    made = World(scratch)
     mesh_of(made, "abc")
     return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return three_members(tmp_path)
 
 
 def typed(world: World, name: str, line: str) -> tuple[int, str, list[str]]:

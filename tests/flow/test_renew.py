@@ -25,18 +25,24 @@ from keel.mesh.etcdcrl import Crl, read_crl
 from keel.mesh.records import HOLDER
 from keel.spec import apply
 from keel.types import Secret
+from tests.flow.arranged import arranged
 from tests.flow.world import World
 
 DAY = 86400.0
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    made = World(tmp_path)
+@arranged
+def three_in_a_cluster(scratch: Path) -> World:
+    made = World(scratch)
     made.mesh("abc")
     made.rest(*"abc")
     assert made.formed("abc")
     return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return three_in_a_cluster(tmp_path)
 
 
 def tend(world: World, name: str) -> dict[str, Duty]:

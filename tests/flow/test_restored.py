@@ -26,17 +26,18 @@ from keel.mesh.etcdgrants import live_grant
 from keel.mesh.etcdmsg import TellAnswer
 from keel.mesh.etcdstate import Restored
 from keel.types import LOCALHOST
+from tests.flow.arranged import arranged
 from tests.flow.removing import remove
 from tests.flow.world import World
 
 LAST_WEEK = 7 * 24 * 3600.0
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
+@arranged
+def two_with_last_weeks_copy(scratch: Path) -> World:
     """a (the holder), b and c are voters. Of a and c there is a copy of last week; since then d has
     joined and c's neighbour e was removed."""
-    made = World(tmp_path)
+    made = World(scratch)
     made.mesh("abc", spare="de")
     made.rest("a", "b", "c")
     made.join("e", made.invite("a"))
@@ -53,6 +54,11 @@ def world(tmp_path: Path) -> World:
     made.timers("a", "b", "c", "d")
     assert crl(made, "b").number == 2
     return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return two_with_last_weeks_copy(tmp_path)
 
 
 def places(world: World, name: str) -> tuple[Path, Path]:

@@ -19,15 +19,16 @@ from keel.mesh.etcdstate import Wanted
 from keel.mesh.records import CRL, CrlRecord
 from keel.mesh.store import Node
 from keel.types import MeshId, Nonce
+from tests.flow.arranged import arranged
 from tests.flow.world import World
 
 NONCE = Nonce("ab" * 16)
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
+@arranged
+def four_granted(scratch: Path) -> World:
     """a founded and holds the root; b and c were let in by a, d by b; all were granted."""
-    made = World(tmp_path)
+    made = World(scratch)
     for name in "abcd":
         made.node(name)
     made.create("a")
@@ -38,6 +39,11 @@ def world(tmp_path: Path) -> World:
     made.timers()
     assert granted(made, "d")
     return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return four_granted(tmp_path)
 
 
 def granted(world: World, name: str) -> bool:

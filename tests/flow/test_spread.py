@@ -17,13 +17,14 @@ from keel.mesh.invite import Phase
 from keel.mesh.nonces import NonceLedger
 from keel.mesh.records import SelfRecord
 from keel.types import Nonce
+from tests.flow.arranged import arranged
 from tests.flow.world import World
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
+@arranged
+def three_members_and_one_outside(scratch: Path) -> World:
     """Four nodes, a, b and c of which are one mesh; d has no token yet."""
-    made = World(tmp_path)
+    made = World(scratch)
     for name in "abcd":
         made.node(name, mode="cloud")
     made.create("a")
@@ -33,6 +34,11 @@ def world(tmp_path: Path) -> World:
         made.settle()
     made.timers()
     return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return three_members_and_one_outside(tmp_path)
 
 
 def names(world: World, name: str) -> list[str]:

@@ -21,7 +21,7 @@ from keel.mesh.etcdlist import Known, Source
 from keel.types import LOCALHOST
 from tests.fakes.etcd import Member
 from tests.flow.steady import steady, steady_text
-from tests.flow.test_form import without_root
+from tests.flow.test_form import mesh_without_root
 from tests.flow.test_status import formed
 from tests.flow.world import World
 
@@ -51,7 +51,7 @@ def two_ready(world: World) -> str:
 
 def no_root(world: World) -> str:
     """Three capable members of a mesh without an etcd root."""
-    without_root(world.net.scratch, "abc", world=world)
+    mesh_without_root(world, "abc")
     return "b"
 
 

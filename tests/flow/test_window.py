@@ -14,6 +14,7 @@ from keel.mesh.removal import Mode
 from keel.mesh.window import Stage
 from keel.outcome import Done, Incomplete
 from keel.spec import apply
+from tests.flow.arranged import arranged
 from tests.flow.world import World
 
 
@@ -27,11 +28,16 @@ def mesh_of(world: World, names: str) -> None:
     world.timers(seconds=1)
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    made = World(tmp_path)
+@arranged
+def three_members(scratch: Path) -> World:
+    made = World(scratch)
     mesh_of(made, "abc")
     return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return three_members(tmp_path)
 
 
 def edit(world: World, name: str, old: str, new: str) -> None:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from ipaddress import IPv6Address
 from pathlib import Path
 
@@ -128,14 +129,14 @@ class World:
         node = self.net.node(name, behind_nat=behind_nat)
         node.paths.spec.parent.mkdir(parents=True, exist_ok=True)
         node.paths.spec.write_text(SPEC.format(mode=mode, name=name))
-        node.handler = lambda path, source, body: self._receive(node, path, source, body)
-        node.units.on_start[up.SYNC_UNIT] = lambda: self._kick(node, self._quiet_sync)
-        node.units.on_start[netwindow.UNDO_UNIT] = lambda: self._run(node, self._quiet_undo)
-        node.units.on_start[up.TEND_UNIT] = lambda: self._kick(node, self._quiet_tend)
-        node.units.on_start[up.ALERT_UNIT] = lambda: self._kick(node, self._alert)
+        node.handler = partial(self._receive, node)
+        node.units.on_start[up.SYNC_UNIT] = partial(self._kick, node, self._quiet_sync)
+        node.units.on_start[netwindow.UNDO_UNIT] = partial(self._run, node, self._quiet_undo)
+        node.units.on_start[up.TEND_UNIT] = partial(self._kick, node, self._quiet_tend)
+        node.units.on_start[up.ALERT_UNIT] = partial(self._kick, node, self._alert)
         if mode == "cloud_advanced":
             self.etcd.install(node)
-            self.etcd.guards[name] = lambda: self._guard(node)
+            self.etcd.guards[name] = partial(self._guard, node)
         return node
 
     # the operator's commands
@@ -255,7 +256,7 @@ class World:
         node = self.net.nodes[name]
         node.paths.spec.write_text(SPEC.format(mode="cloud_advanced", name=name))
         self.etcd.install(node)
-        self.etcd.guards[name] = lambda: self._guard(node)
+        self.etcd.guards[name] = partial(self._guard, node)
 
     # the world
 
@@ -360,7 +361,7 @@ class World:
         return receive.receive(node.host, self.spec(node.name), etcd.doors(), path, source, body)
 
     def _kick(self, node: FakeNode, run: Callable[[FakeNode], object]) -> None:
-        self.kicks.append(lambda: self._run(node, run))
+        self.kicks.append(partial(self._run, node, run))
 
     def _run(self, node: FakeNode, run: Callable[[FakeNode], object]) -> None:
         """A unit's process; it may die where a test wants it."""
