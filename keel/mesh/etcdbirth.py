@@ -83,14 +83,18 @@ class Seen:
     told: tuple[str, ...] = ()
 
 
+def capable_others(node: Node) -> tuple[Member, ...]:
+    """The others who say that they can run etcd."""
+    return tuple(m for m in talk.others(node) if m.capability is Capability.ETCD)
+
+
 def probe_capable(host: Host, node: Node) -> Answers:
     """The signed answers of every capable member that answers now; on the holder they also show
     whether it remembers less than they do."""
-    capable = [m for m in talk.others(node) if m.capability is Capability.ETCD]
     heard = talk.ask_all(
         host,
         node,
-        dict.fromkeys(capable, Probe()),
+        dict.fromkeys(capable_others(node), Probe()),
         PROBE,
         ProbeAnswer,
         path=ETCD_PATH,

@@ -33,7 +33,7 @@ Members = tuple[EtcdMember, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class MemberList:
     """etcd's list, linearizably read; `at` is where it was read, `leader` where the leader is."""
 
     members: Members
@@ -96,7 +96,7 @@ class Unknown:
 Change = Changed | AlreadySo | VoterDown | NoQuorum | LearnerInTheWay | NotInSync | Unknown
 
 
-def read_list(host: Host, others: Iterable[IPv6Address] = ()) -> Listed | NoQuorum:
+def read_list(host: Host, others: Iterable[IPv6Address] = ()) -> MemberList | NoQuorum:
     """etcd's list, from this node's own etcd or from the first of the others that serves it."""
     why = "no etcd was asked"
     for at in (LOCALHOST, *others):
@@ -106,7 +106,7 @@ def read_list(host: Host, others: Iterable[IPv6Address] = ()) -> Listed | NoQuor
                 members = host.etcd_at(at).members()
                 found = next((m for m in members if m.id == status.leader), None)
                 leader = address_of(found) if found and status.leader != status.member_id else None
-                return Listed(members=members, at=at, leader=leader or at)
+                return MemberList(members=members, at=at, leader=leader or at)
             why = "it is a learner" if status.learner else "it has no leader"
         except EtcdError as error:
             why = error.summary()
@@ -219,7 +219,7 @@ def addresses(members: Members) -> tuple[IPv6Address, ...]:
 
 def _change(
     host: Host,
-    before: Listed,
+    before: MemberList,
     at: IPv6Address,
     ask: Callable[[EtcdApi], object],
     made: Callable[[Members], EtcdMember | None],

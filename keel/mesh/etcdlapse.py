@@ -21,7 +21,7 @@ from keel.mesh.store import Node
 from keel.ports import Host
 from keel.types import SigningKey
 
-DUTY = "claims"
+NAME = "claims"
 REVOKED = "revoked what was granted to joins that were not confirmed"
 
 
@@ -51,9 +51,9 @@ def duty(host: Host) -> Duty:
     """On the holder: what is to be done about the claims that it granted to."""
     watched = [e for e in etcdstore.load_queue(host).entries if e.what is Wanted.CONFIRMATION]
     if not watched:
-        return nothing(DUTY, "no join waits for its confirmation")
+        return nothing(NAME, "no join waits for its confirmation")
     if talk.clock_is_off(host):
-        return waits(DUTY, until_clock("the end of a claim"))
+        return waits(NAME, until_clock("the end of a claim"))
     with store.locked(host, "the mesh"):
         node = store.require(host)
         claims = claimed_members(store.load_invites(host), host.clock.now()).values()
@@ -65,7 +65,7 @@ def duty(host: Host) -> Duty:
             elif entry.subject not in claimed:
                 _end(host, node, entry.subject)
                 lapsed.append(entry.subject)
-    return done(DUTY, REVOKED) if lapsed else nothing(DUTY, "a join waits for its confirmation")
+    return done(NAME, REVOKED) if lapsed else nothing(NAME, "a join waits for its confirmation")
 
 
 def _end(host: Host, node: Node, key: SigningKey) -> None:

@@ -36,10 +36,9 @@ from keel.mesh.receive import Asked
 from keel.mesh.store import Node
 from keel.outcome import Waiting
 from keel.ports import Host
-from keel.types import Capability
 
 TELL = "tell"
-DUTY = "memory"
+NAME = "memory"
 
 Told = Mapping[Member, TellAnswer]
 
@@ -60,10 +59,10 @@ def duty(host: Host, node: Node) -> Duty:
     """Once a boot the holder asks whether it knows less than its members; if so it unites what they
     hold with its own, as soon as enough of them answered (U1)."""
     if etcdstore.load_authority(host) is None:
-        return nothing(DUTY, "another node holds the root")
+        return nothing(NAME, "another node holds the root")
     if not _is_behind(host, node):
-        return nothing(DUTY, "nobody knows more than this holder")
-    others = [one for one in talk.others(node) if one.capability is Capability.ETCD]
+        return nothing(NAME, "nobody knows more than this holder")
+    others = etcdbirth.capable_others(node)
     heard = talk.ask_all(
         host, node, dict.fromkeys(others, Tell()), TELL, TellAnswer, path=ETCD_PATH
     )
@@ -72,9 +71,9 @@ def duty(host: Host, node: Node) -> Duty:
         note = _take(host, store.require(host), told)
         silent = [one.display for one in others if one.key not in note.heard]
         if others and len(silent) * 2 >= len(others):
-            return waits(DUTY, _waiting(silent, note.since), is_open=True)
+            return waits(NAME, _waiting(silent, note.since), is_open=True)
         number = _sign_on(host, node, note)
-    return done(DUTY, f"this disk was put back; what was signed since is known again: CRL {number}")
+    return done(NAME, f"this disk was put back; what was signed since is known again: CRL {number}")
 
 
 def _is_behind(host: Host, node: Node) -> bool:
@@ -85,7 +84,7 @@ def _is_behind(host: Host, node: Node) -> bool:
     answers = etcdbirth.probe_capable(host, node)
     if etcdstore.load_restored(host) is not None:
         return True
-    others = [one for one in talk.others(node) if one.capability is Capability.ETCD]
+    others = etcdbirth.capable_others(node)
     if len(answers) * 2 > len(others):
         host.files.make_dir(host.paths.run, mode=0o755)
         host.files.write(host.paths.holder_compared, b"")

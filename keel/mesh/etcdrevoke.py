@@ -40,7 +40,7 @@ from keel.ports import Host
 from keel.types import Nonce, SigningKey
 
 REVOKE = "revoke"
-DUTY = "revocation"
+NAME = "revocation"
 
 
 def revoke(host: Host, node: Node, *, address: IPv6Address, key: SigningKey, reason: Reason) -> int:
@@ -174,16 +174,16 @@ def duty(host: Host, node: Node) -> Duty:
     if etcdstore.load_authority(host) is not None:
         if talk.clock_is_off(host):
             what = "the revocation of who was removed"
-            return waits(DUTY, until_clock(what))
+            return waits(NAME, until_clock(what))
         return _revoke_the_removed(host)
     entries = [e for e in etcdstore.load_queue(host).entries if e.what is Wanted.REVOKE]
     if not entries:
-        return nothing(DUTY, "nothing is to be revoked")
+        return nothing(NAME, "nothing is to be revoked")
     found = [ask_holder(host, node, entry) for entry in entries]
     left = tuple(one for one in found if isinstance(one, Waiting))
     if left:
-        return waits(DUTY, *left)
-    return done(DUTY, f"the holder's CRL {max(n for n in found if isinstance(n, int))} says so")
+        return waits(NAME, *left)
+    return done(NAME, f"the holder's CRL {max(n for n in found if isinstance(n, int))} says so")
 
 
 def ask_holder(host: Host, node: Node, entry: Queued) -> int | Waiting:
@@ -242,9 +242,9 @@ def _revoke_the_removed(host: Host) -> Duty:
                 number = revoke(host, node, address=address, key=key, reason=Reason.CESSATION)
         number = max(number, publish(host, node))
     if before is not None and number == before.number:
-        return nothing(DUTY, f"CRL {number} has all that was revoked")
+        return nothing(NAME, f"CRL {number} has all that was revoked")
     up.kick_tend(host)
-    return done(DUTY, f"CRL {number} revokes who was removed", is_open=True)
+    return done(NAME, f"CRL {number} revokes who was removed", is_open=True)
 
 
 def _believed(host: Host, node: Node, raw: bytes) -> Revocation:

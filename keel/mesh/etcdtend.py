@@ -72,7 +72,7 @@ def tend(
         if node.key in node.view.removed:
             duties = (_try(one, "removed"),)
         elif selfrecord.own_capability(host, load_spec()) is not Capability.ETCD:
-            duties = (nothing("etcd", "this node cannot run etcd"), _try(one, "relay"))
+            duties = (nothing("etcd", "this node cannot run etcd"), _try(one, etcdenrol.RELAY))
         else:
             duties = tuple(_try(one, name) for name in DUTIES)
         tended.note(host)
@@ -177,21 +177,21 @@ def _is_open(host: Host, node: Node) -> bool:
 
 
 DUTIES: dict[str, Callable[[Pass], Duty]] = {
-    etcdrestored.DUTY: lambda one: etcdrestored.duty(one.host, one.node),
-    "credentials": lambda one: etcdcredentials.duty(one.host, one.node),
-    "claims": lambda one: etcdlapse.duty(one.host),
+    etcdrestored.NAME: lambda one: etcdrestored.duty(one.host, one.node),
+    etcdcredentials.NAME: lambda one: etcdcredentials.duty(one.host, one.node),
+    etcdlapse.NAME: lambda one: etcdlapse.duty(one.host),
     etcdrenew.RENEWAL: lambda one: etcdrenew.duty(one.host, one.node),
-    "revocation": lambda one: etcdrevoke.duty(one.host, one.node),
+    etcdrevoke.NAME: lambda one: etcdrevoke.duty(one.host, one.node),
     etcdcrlspread.NAME: lambda one: etcdcrlspread.duty(one.host),
     "birth": _birth,
     "etcd": _own_etcd,
     etcdrenew.SERVED: lambda one: etcdrenew.served(one.host, one.node),
     etcdsupersede.NAME: lambda one: etcdsupersede.duty(one.host, one.node),
-    "relay": lambda one: etcdenrol.relay(one.host, one.node),
-    "expulsion": lambda one: etcdremove.duty(one.host, one.node),
-    "membership": lambda one: etcdgrow.duty(one.host, one.node),
-    "replacement": lambda one: etcdrecover.duty(one.host, one.node),
-    "place": lambda one: etcdplace.duty(one.host, one.node),
+    etcdenrol.RELAY: lambda one: etcdenrol.relay(one.host, one.node),
+    etcdremove.NAME: lambda one: etcdremove.duty(one.host, one.node),
+    etcdgrow.NAME: lambda one: etcdgrow.duty(one.host, one.node),
+    etcdrecover.NAME: lambda one: etcdrecover.duty(one.host, one.node),
+    etcdplace.NAME: lambda one: etcdplace.duty(one.host, one.node),
     etcdlived.NAME: lambda one: etcdlived.duty(one.host, one.load_spec()),
     alerting.NAME: lambda one: alerting.duty(one.host, one.load_spec()),
 }

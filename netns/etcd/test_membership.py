@@ -68,7 +68,7 @@ def add(network: Network, name: str) -> EtcdMemberId:
 def seen(network: Network, names: str, learner: EtcdMemberId, near: bool) -> GrowthView:
     """What the holder would see: etcd's list, and the word of every etcd that answers."""
     found = etcdchange.read_list(host(network))
-    assert isinstance(found, etcdchange.Listed)
+    assert isinstance(found, etcdchange.MemberList)
     words = {}
     for name in names:
         try:

@@ -16,7 +16,7 @@ import pytest
 from keel.errors import EtcdError, PkiRejected
 from keel.mesh import etcdchange, expulsion
 from keel.mesh.etcdcert import serial_of
-from keel.mesh.etcdchange import AlreadySo, Changed, Listed, NoQuorum, VoterDown
+from keel.mesh.etcdchange import AlreadySo, Changed, MemberList, NoQuorum, VoterDown
 from keel.mesh.etcdclient import GatewayClient
 from keel.mesh.etcdcrl import Reason, Revoked, new_crl, read_crl
 from keel.mesh.etcdids import member_id
@@ -95,7 +95,7 @@ def leader(network: Network, *names: str) -> str:
 def seats(network: Network, *silent: str) -> tuple[Seat, ...]:
     at = next(name for name in "abc" if name not in silent)
     found = etcdchange.read_list(At(network, at).host)
-    assert isinstance(found, Listed)
+    assert isinstance(found, MemberList)
     return tuple(
         Seat(
             id=EtcdMemberId(one.id),

@@ -52,7 +52,7 @@ def address(world: World, name: str) -> IPv6Address:
 
 def listed(world: World) -> tuple[EtcdMember, ...]:
     found = etcdchange.read_list(host(world))
-    assert isinstance(found, etcdchange.Listed)
+    assert isinstance(found, etcdchange.MemberList)
     return found.members
 
 
@@ -193,14 +193,14 @@ def test_another_etcd_is_asked_when_the_own_one_does_not_serve(world: World) -> 
     world.net.clock.sleep(20)
     assert isinstance(etcdchange.read_list(host(world)), NoQuorum)
     found = etcdchange.read_list(host(world), (address(world, "b"),))
-    assert isinstance(found, etcdchange.Listed)
+    assert isinstance(found, etcdchange.MemberList)
     assert found.at == address(world, "b")
     assert isinstance(
         etcdchange.remove(host(world), id_at_b(found, address(world, "a")), (found.at,)), Changed
     )
 
 
-def id_at_b(found: etcdchange.Listed, where: IPv6Address) -> int:
+def id_at_b(found: etcdchange.MemberList, where: IPv6Address) -> int:
     member = etcdchange.by_address(found.members, where)
     assert member is not None
     return member.id
@@ -209,7 +209,7 @@ def id_at_b(found: etcdchange.Listed, where: IPv6Address) -> int:
 def test_the_leader_is_asked_to_promote(world: World) -> None:
     host_b = world.host("b")
     found = etcdchange.read_list(host_b)
-    assert isinstance(found, etcdchange.Listed)
+    assert isinstance(found, etcdchange.MemberList)
     assert (found.at, found.leader) != (LOCALHOST, LOCALHOST) or found.leader == LOCALHOST
     leader = next(
         name
@@ -218,7 +218,7 @@ def test_the_leader_is_asked_to_promote(world: World) -> None:
     )
     for name in "abc":
         seen = etcdchange.read_list(world.host(name))
-        assert isinstance(seen, etcdchange.Listed)
+        assert isinstance(seen, etcdchange.MemberList)
         assert seen.leader == (LOCALHOST if name == leader else address(world, leader))
 
 

@@ -343,7 +343,7 @@ def test_a_member_that_a_person_took_out_of_etcd_is_told_and_not_started_in_vain
     world: World,
 ) -> None:
     found = etcdchange.read_list(world.host("a"))
-    assert isinstance(found, etcdchange.Listed)
+    assert isinstance(found, etcdchange.MemberList)
     mine = etcdchange.by_address(found.members, world.loaded("c").address)
     assert mine is not None
     world.host("a").etcd_at(LOCALHOST).remove(mine.id)

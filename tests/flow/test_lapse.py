@@ -51,7 +51,7 @@ def cancel(world: World) -> None:
 
 
 def claims(world: World) -> Duty:
-    return next(one for one in world.tend("a") if one.name == etcdlapse.DUTY)
+    return next(one for one in world.tend("a") if one.name == etcdlapse.NAME)
 
 
 def grants(world: World, name: str) -> tuple[int, bool]:
