@@ -67,7 +67,8 @@ class Overlays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookChannel:
-    url: str
+    url: str = field(repr=False)
+    """With a secret in it, as most have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ class MailChannel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandChannel:
-    argv: tuple[str, ...]
+    argv: tuple[str, ...] = field(repr=False)
 
 
 AlertChannel = WebhookChannel | MailChannel | CommandChannel

@@ -235,3 +235,11 @@ def test_only_an_advanced_node_with_the_overlay_is_capable(mode: Mode, installed
     expected = mode is Mode.CLOUD_ADVANCED and installed
     found = capability(spec, overlay_installed=installed)
     assert found is (Capability.ETCD if expected else Capability.NONE)
+
+
+def test_what_a_channel_of_the_monitor_is_reached_by_is_in_no_repr() -> None:
+    raw = b"monitor: {channels: [{type: webhook, url: 'https://h.example/T0k3n'},"
+    raw += b" {type: command, argv: [/bin/page, T0k3n]}]}"
+    shown = repr(parse_spec(raw))
+    assert "CommandChannel" in shown
+    assert "T0k3n" not in shown
