@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
 from keel.cli import parser, render
-from keel.cli.tree import TREE
+from keel.cli.branch import branch
 from keel.cli.verb import RESUME, Answer, Group, Report
 from keel.errors import Exit, KeelError, NotRoot, OutputLost
 from keel.ports import Host
@@ -29,13 +29,13 @@ def main(
     *,
     stdout: TextIO,
     stderr: TextIO,
-    tree: Group = TREE,
+    tree: Group | None = None,
     make_host: MakeHost,
 ) -> int:
     """The exit status of one command line (design section 6)."""
     chosen = None
     try:
-        chosen = parser.parse(tree, argv)
+        chosen = parser.parse(tree or branch(argv), argv)
         host = make_host(chosen, stderr)
         return _run(chosen, host, stdout, stderr)
     except KeelError as error:

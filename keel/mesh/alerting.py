@@ -20,10 +20,9 @@ from datetime import datetime
 
 from keel import VERSION, codec
 from keel.errors import AlertFailed, KeelError, Refused
-from keel.mesh import alerts, etcdlook, etcdstore, gauges, report, status, store, tended, up
+from keel.mesh import alerts, etcdstore, store, tended, up
 from keel.mesh.alerts import JOURNAL, Alerts, Event, Item
 from keel.mesh.duty import Duty, done, nothing
-from keel.mesh.etcdlook import Role
 from keel.mesh.store import Node
 from keel.mesh.warnings import Severity, Warning, warn
 from keel.monitor import Sample
@@ -124,7 +123,11 @@ def load(host: Host) -> Alerts:
 
 
 def _look(host: Host, spec: Spec) -> tuple[tuple[Warning, ...], tuple[Sample, ...]]:
-    """Every warning that holds, and the gauges of the same look (T3)."""
+    """Every warning that holds, and the gauges of the same look (T3). A pass that does not look
+    loads nothing for it."""
+    from keel.mesh import etcdlook, gauges, report, status
+    from keel.mesh.etcdlook import Role
+
     now = host.clock.now()
     try:
         seen = status.look(host, spec)

@@ -25,6 +25,7 @@ from keel.mesh import (
     store,
     up,
 )
+from keel.mesh.asked import Asked, Kind
 from keel.mesh.etcdholder import held_epoch
 from keel.mesh.etcdmsg import (
     AskPlace,
@@ -44,7 +45,6 @@ from keel.mesh.etcdmsg import (
     TakeRecordAnswer,
     Tell,
 )
-from keel.mesh.receive import Asked, Kind
 from keel.mesh.store import Node
 from keel.mesh.trust import may_ask
 from keel.ports import Host

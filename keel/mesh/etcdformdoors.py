@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from keel.errors import Refused
 from keel.mesh import etcdcert, etcdmember, etcdreserve, etcdstore, selfrecord, store, up
+from keel.mesh.asked import Asked, Kind
 from keel.mesh.etcdholder import holder_of
 from keel.mesh.formmsg import (
     AskEnrolment,
@@ -21,7 +22,6 @@ from keel.mesh.formmsg import (
     Reserve,
     ReserveAnswer,
 )
-from keel.mesh.receive import Asked, Kind
 from keel.mesh.store import Node
 from keel.mesh.trust import may_ask
 from keel.ports import Host

@@ -13,12 +13,12 @@ from ipaddress import IPv6Address
 from keel import VERSION
 from keel.errors import KeelError, PeerError
 from keel.mesh import clocks, etcdmember, fitness, selfrecord, talk, up
+from keel.mesh.asked import Asked, Kind
 from keel.mesh.etcdconf import UNIT
 from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.fitness import Check, Examined
 from keel.mesh.formmsg import MAX_PEERS, PADDING_BYTES, ForeignEtcd, Link, Measure, Measured
 from keel.mesh.members import Member
-from keel.mesh.receive import Asked, Kind
 from keel.mesh.store import Node
 from keel.mesh.trust import may_ask
 from keel.ports import DataState, Host, StrayMember

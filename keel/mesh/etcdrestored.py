@@ -21,6 +21,7 @@ from datetime import datetime
 
 from keel.errors import KeelError, PkiRejected, Refused
 from keel.mesh import etcdbirth, etcdcert, etcdcrl, etcdrevoke, etcdstore, store, talk
+from keel.mesh.asked import Asked
 from keel.mesh.birth import Formation as Birth
 from keel.mesh.birth import HolderBook, Party
 from keel.mesh.duty import Duty, done, nothing, waits
@@ -32,7 +33,6 @@ from keel.mesh.etcdmsg import ClusterRecord, Tell, TellAnswer
 from keel.mesh.etcdstate import Restored, Stage
 from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.members import Member
-from keel.mesh.receive import Asked
 from keel.mesh.store import Node
 from keel.outcome import Waiting
 from keel.ports import Host

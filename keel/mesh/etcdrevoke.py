@@ -21,6 +21,7 @@ from ipaddress import IPv6Address
 
 from keel.errors import PeerError, PkiRejected
 from keel.mesh import etcdconf, etcdcrl, etcdissue, etcdstore, standing, store, talk, up, wire
+from keel.mesh.asked import Asked
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdcert import Serial
 from keel.mesh.etcdcrl import Crl, Reason, unite
@@ -32,7 +33,6 @@ from keel.mesh.etcdrequests import RevocationContext, check_revocation
 from keel.mesh.etcdstate import Queued, Wanted, dequeue, enqueue, tried
 from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.members import Member
-from keel.mesh.receive import Asked
 from keel.mesh.records import CrlRecord
 from keel.mesh.store import Node
 from keel.outcome import Waiting

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv6Address
-from typing import Any
 
 from keel.errors import KeelError, Refused
 from keel.mesh import admit, behind, envelope, exchange, roster, store, tended, up
 from keel.mesh.admit import Confirming, GiveEtcdPart
+from keel.mesh.asked import Asked, Kind
 from keel.mesh.envelope import Accepted, ChannelView, Serves, Turned
 from keel.mesh.exchange import (
     ETCD_PATH,
@@ -24,39 +24,11 @@ from keel.mesh.exchange import (
     RosterAsk,
 )
 from keel.mesh.invite import claimed_members
-from keel.mesh.members import Member
 from keel.mesh.refusal import plain, refusal_of
 from keel.mesh.store import Node
 from keel.ports import Host
 from keel.spec.model import Spec, capability
 from keel.types import Capability, SigningKey
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A message of a live member that passed every check, on this node as it was then."""
-
-    host: Host
-    spec: Spec
-    node: Node
-    member: Member
-    body: Any
-
-
-Act = Callable[[Asked], object]
-"""What a kind does; the body of the answer comes back."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """One kind of message that a path serves."""
-
-    body: type
-    act: Act | None = None
-    """None: hello, which a claimant may say as well, has a way of its own."""
-    fresh: bool = True
-    obeys: bool = True
-    """Whether the sender's standing matters; records prove themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

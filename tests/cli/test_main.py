@@ -1,17 +1,23 @@
 from __future__ import annotations
 
+import ast
 import errno
 import io
 import json
+import subprocess
+import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from keel.cli.branch import branch
 from keel.cli.invite import INVITE
 from keel.cli.main import main
+from keel.cli.parser import parse
+from keel.cli.tree import TREE
 from keel.cli.verb import Answer, Group, Report, Verb
 from keel.errors import Exit, KeelError, LockHeld, PeerError, Refused, SpecError, UsageError
 from keel.ports import Host
@@ -287,3 +293,46 @@ def test_common_options_stand_before_and_after_the_words(run, argv: tuple[str, .
 def test_help_shows_the_example(run, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(AssertionError("ran"), "group", "act", "--help").status == 0
     assert "example:\n  keel group act" in capsys.readouterr().out
+
+
+def verbs(tree: Group, *words: str) -> Iterator[tuple[str, ...]]:
+    for child in tree.children:
+        path = (*words, child.name)
+        if isinstance(child, Group):
+            yield from verbs(child, *path)
+        else:
+            yield path
+
+
+@pytest.mark.parametrize("path", [*verbs(TREE), ("mesh",), ("mesh", "etcd"), ("mesh", "none")])
+def test_a_command_is_the_same_in_its_branch_as_in_the_whole_tree(
+    path: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(tree: Group, argv: Sequence[str]) -> str:
+        try:
+            return repr(parse(tree, argv))
+        except UsageError as error:
+            return f"{error.summary()} {error.remedy()}"
+        except SystemExit:
+            return capsys.readouterr().out
+
+    for argv in (path, (*path, "--help"), (*path, "--no-such-option"), (*path, "-v", "--json")):
+        assert said(branch(argv), argv) == said(TREE, argv)
+
+
+@pytest.mark.parametrize(
+    ("argv", "loaded"),
+    [
+        pytest.param(("mesh", "etcd", "tend"), ["cli.etcd", "cli.form", "cli.status"], id="tend"),
+        pytest.param(("mesh", "status"), ["cli.status"], id="status"),
+        pytest.param(("mesh", "sync"), ["cli.mesh", "cli.remove", "cli.tokens"], id="sync"),
+    ],
+)
+def test_what_runs_often_loads_no_other_commands(argv: tuple[str, ...], loaded: list[str]) -> None:
+    code = (
+        f"import sys; from keel.cli.branch import branch; branch({argv!r});"
+        "print([m[5:] for m in sorted(sys.modules) if m.startswith('keel.cli.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    common = {"cli.branch", "cli.parser", "cli.render", "cli.verb"}
+    assert sorted(set(ast.literal_eval(done.stdout)) - common) == loaded
