@@ -40,6 +40,9 @@ log = logging.getLogger(__name__)
 
 PATHS = frozenset({HELLO_PATH, ROSTER_PATH, JOIN_PATH, ETCD_PATH})
 MAX_HEADER_BYTES = 8192
+CANNOT = "this node cannot answer now"
+"""All that an error says outside beside its code: nobody was proven, and its words name paths,
+programs and processes of this node."""
 WAITING_SECONDS = 1.0
 _FIRST_INHERITED = 3  # sd_listen_fds(3)
 
@@ -54,7 +57,7 @@ class HttpReply:
 
 Handler = Callable[[str, IPv6Address, bytes], HttpReply]
 """From path, source and body to the reply, in one of several threads of the server. A KeelError
-becomes its `http` and {code, summary}; anything else a 500 without details."""
+becomes its `http` and its code; anything else a 500 without details."""
 
 
 class ChannelServer:
@@ -142,7 +145,7 @@ class _App:
             return self._handler(path, source, environ["wsgi.input"].read())
         except KeelError as error:
             log.info("%s from %s: %s", path, source, error)
-            return _plain(error.http, error.code, error.summary())
+            return _plain(error.http, error.code, CANNOT)
         except Exception:  # one of the three broad ones: a bug in a handler must not show outside
             log.exception("%s from %s: a bug in keel", path, source)
             return _plain(500, "internal", "internal error")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import http.client
 import os
 import socket
@@ -12,10 +13,11 @@ import sys
 import threading
 import time
 from ipaddress import IPv6Address
+from pathlib import Path
 
 import pytest
 
-from keel.errors import LockHeld, Refused, UsageError
+from keel.errors import DiskTrouble, LockHeld, Refused, UsageError
 from keel.mesh.limits import Limits, Rate
 from keel.mesh.refusal import parse_plain
 from keel.mesh.server import ChannelServer, HttpReply, inherited_sockets
@@ -97,6 +99,10 @@ def test_errors_show_as_their_code_and_bugs_show_nothing() -> None:
         assert _code(post(port, "/v1/hello", b"")) == (409, "refused")
     with serving(refusing(LockHeld(7, "the lock"))) as port:
         assert _code(post(port, "/v1/hello", b"")) == (503, "locked")
+    with serving(refusing(DiskTrouble(Path("/var/lib/secret"), errno.ENOSPC))) as port:
+        status, body = post(port, "/v1/join", b"")
+        assert _code((status, body)) == (500, "disk-trouble")
+        assert b"secret" not in body
     with serving(refusing(ZeroDivisionError("the secret detail"))) as port:
         status, body = post(port, "/v1/hello", b"")
         assert _code((status, body)) == (500, "internal")
