@@ -6,6 +6,7 @@ itself stays: removing it would let two processes lock two files of one name.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
@@ -30,12 +31,11 @@ class Flocks:
         descriptor = _open(path)
         try:
             self._wait(descriptor, what, Deadline.after(self._clock, wait_seconds))
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            _note(descriptor, f"{os.getpid()}\n".encode())
             try:
                 yield
             finally:
-                os.ftruncate(descriptor, 0)
+                _note(descriptor, b"")
         finally:
             os.close(descriptor)
 
@@ -57,6 +57,13 @@ def _open(path: Path) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o600)
     except OSError as error:
         raise DiskTrouble(path, error.errno or 0) from error
+
+
+def _note(descriptor: int, text: bytes) -> None:
+    """Who holds it; on a full disk it holds all the same, and nobody is told by whom."""
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, text, 0)
 
 
 def _holder(descriptor: int) -> int | None:

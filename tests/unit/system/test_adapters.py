@@ -97,6 +97,17 @@ def test_a_lock_that_cannot_be_made_is_disk_trouble(tmp_path: Path) -> None:
         raise AssertionError
 
 
+def test_a_lock_holds_where_its_holders_pid_cannot_be_written() -> None:
+    locks, full = Flocks(SystemClock()), Path("/dev/full")
+    with (
+        locks.hold(full, what="x"),
+        pytest.raises(LockHeld) as caught,
+        locks.hold(full, what="x"),
+    ):
+        raise AssertionError
+    assert caught.value.pid is None
+
+
 # clock and chance
 
 
