@@ -6,8 +6,8 @@ Rules:
 (H1) The root's key is made once a generation, on this node, and never leaves it.
 (H2) A grant is in the ledger, fsynced, before it leaves; the same request gets the same one again.
 (H3) Whatever is signed passes keel's own profile before it is used.
-(H5) Nothing is signed by a holder whose disk was put back before it asked its members.
 (H4) Nothing is signed for the cluster while this node's clock differs from most members'.
+(H5) Nothing is signed by a holder whose disk was put back before it asked its members.
 """
 
 from __future__ import annotations

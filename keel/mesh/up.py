@@ -7,9 +7,9 @@ Rules:
 (U1) The firewall stands before any peer that it is there for.
 (U2) An endpoint that WireGuard learned is never overwritten; a wanted one is set when none is
      known, or when the member's own record changed it.
+(U3) A peer goes only when a record says so: a removal, a lapsed claim, a forgotten invite.
 (U4) A claimant's peer has no endpoint until it confirmed: before it has its own key on its
      interface it could not answer, and two ends that both knock at once delay each other.
-(U3) A peer goes only when a record says so: a removal, a lapsed claim, a forgotten invite.
 (U5) What a stranger claims is left out where it does not fit, so that it keeps nobody else's peer
      from being set: an endpoint that no packet should go to, and a claimant's key or address that
      a member has, or a temporary peer's that a member or claimant took.
