@@ -275,6 +275,13 @@ def _blocked_root(world: World) -> bytes:
     return envelope(world, "c", "d")
 
 
+def _removed_root(world: World) -> bytes:
+    world.trust("a", "c")
+    raw = envelope(world, "c", "b")
+    remove(world, "a", "c")
+    return raw
+
+
 def _stale(world: World) -> bytes:
     raw = envelope(world, "c", "c")
     host, subject = world.host("a"), world.loaded("c")
@@ -303,6 +310,7 @@ def _stale(world: World) -> bytes:
         ),
         pytest.param(_once_more_admitted, "revocation-not-yours", id="a second admitter's"),
         pytest.param(_blocked_root, "revocation-not-yours", id="a blocked root's"),
+        pytest.param(_removed_root, "revocation-not-yours", id="a removed root's"),
         pytest.param(
             lambda world: envelope(world, "c", "c", address=world.loaded("b").address),
             "revocation-unknown",
