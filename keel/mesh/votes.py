@@ -66,20 +66,29 @@ def _electorate(vote: Vote, stands: Stands, genesis: RecordHash) -> frozenset[Si
 
 
 def _tally(found: list[_Cast]) -> Tally:
-    electorates = {one.keys for one in found}
+    """Sets of keys are numbers, a bit a key: a hostile member can cast hundreds of electorates, and
+    each is looked for in the union of every two (V3)."""
+    bits = {key: 1 << place for place, key in enumerate(sorted(set().union(*map(_keys, found))))}
+    masks = [sum(bits[key] for key in one.keys) for one in found]
+    voters_of: dict[int, int] = defaultdict(int)
+    for one, mask in zip(found, masks, strict=True):
+        voters_of[mask] |= bits[one.vote.voter]
     all_voters = len({one.vote.voter for one in found})
-    pairs = (a | b for a, b in combinations(electorates, 2))
+    pairs = (a | b for a, b in combinations(voters_of, 2))
     # A union too large for all voters together is not counted: few can make very many of those.
-    unions = electorates | {union for union in pairs if 2 * all_voters > len(union)}
-    sufficient: list[_Cast] = []
+    unions = voters_of.keys() | {one for one in pairs if 2 * all_voters > one.bit_count()}
+    sufficient: set[int] = set()
     best: tuple[float, int, int] = (0.0, 0, 0)
     for union in unions:
-        inside = [one for one in found if one.keys <= union]
-        voters = len({one.vote.voter for one in inside})
-        best = max(best, (voters / len(union), voters, len(union)))
-        if 2 * voters > len(union):
-            sufficient += inside
-    votes = sufficient or found
+        inside = [mask for mask in voters_of if mask | union == union]
+        voted = 0
+        for mask in inside:
+            voted |= voters_of[mask]
+        voters, size = voted.bit_count(), union.bit_count()
+        best = max(best, (voters / size, voters, size))
+        if 2 * voters > size:
+            sufficient.update(inside)
+    votes = [one for one, mask in zip(found, masks, strict=True) if mask in sufficient] or found
     return Tally(
         voters=best[1],
         electorate=best[2],
@@ -87,3 +96,7 @@ def _tally(found: list[_Cast]) -> Tally:
         votes=frozenset(one.record for one in votes),
         listed=frozenset(hash_ for one in votes for hash_ in one.vote.standing),
     )
+
+
+def _keys(cast: _Cast) -> frozenset[SigningKey]:
+    return cast.keys
