@@ -41,6 +41,9 @@ LOCK_WAIT_SECONDS = 20.0
 
 REMEMBERED = 8
 """Rosters whose meaning is kept in memory: a command meets one, and a new one per message."""
+REMEMBERED_BYTES = 2 << 20
+"""Of a roster of which so many are kept; 200 members make a fifth of it. Of larger ones, which take
+somebody's flood, one: eight would be more than the channel's service may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,11 +304,16 @@ def _load_roster(host: Host, genesis: bytes) -> tuple[Roster, View]:
     return _read_roster(host.paths, genesis, raws)
 
 
-@functools.lru_cache(maxsize=REMEMBERED)
-def _read_roster(
-    paths: Paths, genesis: bytes, raws: tuple[tuple[str, bytes], ...]
-) -> tuple[Roster, View]:
+Raws = tuple[tuple[str, bytes], ...]
+
+
+def _read_roster(paths: Paths, genesis: bytes, raws: Raws) -> tuple[Roster, View]:
     """What these bytes come to; a flow reads them again and again, and they seldom change."""
+    small = sum(len(raw) for _, raw in raws) <= REMEMBERED_BYTES
+    return (_of_many if small else _the_last)(paths, genesis, raws)
+
+
+def _made_of(paths: Paths, genesis: bytes, raws: Raws) -> tuple[Roster, View]:
     try:
         held = roster.founded(genesis)
     except (BadValue, BadSignature) as error:
@@ -316,6 +324,10 @@ def _read_roster(
     for refused in merged.refused:
         raise StateCorrupt(paths.roster / refused.record, refused.text)
     return merged.roster, members.view(merged.roster)
+
+
+_of_many = functools.lru_cache(maxsize=REMEMBERED)(_made_of)
+_the_last = functools.lru_cache(maxsize=1)(_made_of)
 
 
 def _check_name(path: Path, raw: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 from dataclasses import replace
 from datetime import UTC, datetime
 from ipaddress import IPv4Address, IPv6Address
@@ -16,8 +17,10 @@ from keel.errors import PeerError, Refused
 from keel.mesh import drafts, envelope, exchange, members, roster, store, talk, wire
 from keel.mesh.envelope import Message, Reply
 from keel.mesh.exchange import RosterAnswer, RosterAsk
+from keel.mesh.records import MAX_LISTED, REMOVAL, Removal
+from keel.mesh.roster import Roster
 from keel.mesh.trust import with_block
-from keel.types import Capability, Endpoint, WgKey
+from keel.types import Capability, Endpoint, Nonce, RecordHash, SigningKey, WgKey
 from tests.fakes import FakeNode
 from tests.flow.arranged import arranged
 from tests.flow.world import World
@@ -241,3 +244,33 @@ def test_whatever_a_member_answers_the_others_look_and_sync(world: World, name: 
     world.sync("a")
     assert roster.digest(world.loaded("a").roster) == before
     assert {m["name"]: m["state"] for m in status.look(world.host("a"))["members"]}["c"] == "up"
+
+
+def heavy(world: World, name: str, number: int) -> bytes:
+    """A removal of nobody, as large as one may be."""
+    node = world.loaded(name)
+    body = Removal(
+        mesh=node.mesh,
+        subject=SigningKey(f"{number:064x}"),
+        standing=tuple(RecordHash(f"{n:064x}") for n in range(MAX_LISTED)),
+        grounds=(),
+        removed_by=node.key,
+        time=world.net.clock.now(),
+        nonce=Nonce(f"{number:032x}"),
+    )
+    return wire.encode(wire.seal(REMOVAL, body, node.identity.signing))
+
+
+def test_of_rosters_that_somebody_flooded_few_are_kept_in_memory(world: World) -> None:
+    for number in range(32):
+        tell(world, "b", "a", heavy(world, "b", number))
+    world.loaded("a")
+    gc.collect()
+    flooded = [
+        one
+        for one in gc.get_objects()
+        if isinstance(one, Roster)
+        and one.mesh == world.loaded("a").mesh
+        and sum(map(len, one.raws.values())) > store.REMEMBERED_BYTES
+    ]
+    assert 1 <= len(flooded) <= 2
