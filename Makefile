@@ -6,6 +6,7 @@ SHELL := /bin/bash
 KEEL_CACHE ?= $(HOME)/.cache/keel
 VENV := $(KEEL_CACHE)/venv-$(shell sed -n "/^dev = /,/^]/p" pyproject.toml | sha256sum | cut -c1-12)
 PY := $(VENV)/bin/python
+FAST := "not slow and not fuzz and not long and not exhaustive"
 
 -include netns/lab.mk tests/pki/pki.mk
 
@@ -23,20 +24,24 @@ venv: $(VENV)/done ## the pinned Python environment of developers, cached outsid
 
 .PHONY: test
 test: venv ## the fast tests (under 60 s): unit, flow, lint of docs
-	$(PY) -m pytest -n 2 --dist worksteal -m "not fuzz and not long and not exhaustive" tests
+	$(PY) -m pytest -n 2 --dist worksteal -m $(FAST) tests
+
+.PHONY: slow
+slow: venv ## every flow killed at a few of its effects, and a year in fast motion
+	$(PY) -m pytest -n 2 --dist worksteal -m slow tests
 
 .PHONY: coverage
 coverage: export PYTHONPATH := tests/startup
 coverage: export COVERAGE_RCFILE := $(CURDIR)/tests/coveragerc
 coverage: venv ## the fast tests again, measured: each line and branch of keel/mesh runs
 	rm -rf build/coverage && mkdir -p build/coverage
-	COVERAGE_PROCESS_START=$(COVERAGE_RCFILE) $(PY) -m pytest -n 2 --dist worksteal -m "not fuzz and not long and not exhaustive" tests
+	COVERAGE_PROCESS_START=$(COVERAGE_RCFILE) $(PY) -m pytest -n 2 --dist worksteal -m $(FAST) tests
 	$(PY) -m coverage combine --quiet
 	$(PY) -m coverage json --quiet
 	$(PY) -m tests.covered
 
 .PHONY: kill
-kill: venv ## every flow killed at many of its effects; make test has a few of them
+kill: venv ## every flow killed at many of its effects; make slow has a few of them
 	$(PY) -m pytest -n 2 --dist worksteal -m long tests/flow
 
 .PHONY: kill-all

@@ -19,7 +19,7 @@ cd /tmp/source
 python3 --version
 python3 -m tests.pki.linters --out /tmp/pki-lint --need openssl zlint
 python3 -m pytest -n 2 --dist worksteal \\
-    -m "not fuzz and not tools and not long and not exhaustive" tests
+    -m "not slow and not fuzz and not tools and not long and not exhaustive" tests
 """
 
 

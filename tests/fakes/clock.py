@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+PLAYED_OUT_SECONDS = 900.0
 
 
 class VirtualClock:
@@ -20,6 +21,8 @@ class VirtualClock:
         self._elapsed = 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
+        self._target = 0.0
+        """Until when the sleep lasts that is being slept."""
 
     def now(self) -> datetime:
         return self._start + timedelta(seconds=self._elapsed)
@@ -28,7 +31,7 @@ class VirtualClock:
         return self._elapsed
 
     def sleep(self, seconds: float) -> None:
-        target = self._elapsed + max(0.0, seconds)
+        self._target = target = self._elapsed + max(0.0, seconds)
         while self._events and self._events[0][0] <= target:
             due, _, event = heapq.heappop(self._events)
             self._elapsed = max(self._elapsed, due)
@@ -46,13 +49,15 @@ class VirtualClock:
         heapq.heappush(self._events, (self._elapsed + seconds, next(self._order), event))
 
     def every(self, seconds: float, event: Callable[[], None]) -> None:
-        """Run `event` again and again, as a timer unit does."""
+        """Run `event` again and again, as a timer unit does. In a sleep of hours only the runs of
+        its last quarter are played out."""
 
         self.after(seconds, partial(self._run_again, seconds, event))
 
     def _run_again(self, seconds: float, event: Callable[[], None]) -> None:
         self.every(seconds, event)
-        event()
+        if self._target - self._elapsed <= PLAYED_OUT_SECONDS:
+            event()
 
 
 class NodeClock:

@@ -16,6 +16,7 @@ HERE_AND_THERE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("story", "trouble"), HERE_AND_THERE, ids=[f"{s}: {t.name}" for s, t in HERE_AND_THERE]
 )

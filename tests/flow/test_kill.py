@@ -493,6 +493,7 @@ STORIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("story", STORIES)
 def test_killed_here_and_there_it_comes_to_the_same_end(
     tmp_path: Path, story: str, record_property: Note

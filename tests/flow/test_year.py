@@ -10,6 +10,8 @@ from collections.abc import Collection
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from keel.mesh import etcdcrl, etcdrevoke, etcdstore, store
 from keel.mesh.etcdcert import der, serial_of
 from keel.mesh.etcdgrants import granted_to
@@ -66,6 +68,7 @@ def leave_the_net(world: World, name: str) -> None:
     world.net.nodes[name].power_off()
 
 
+@pytest.mark.slow
 def test_a_year_of_five_members(tmp_path: Path) -> None:
     world = five_voters(tmp_path)
     rounds(world, 1)

@@ -128,7 +128,7 @@ AIMED: dict[str, Callable[[random.Random], Shot]] = {
     "join-frozen": lambda r: _join("127.0.9.5", nonce=_nonce(r)),
     "join-claimed": lambda r: _join("127.0.9.6", nonce=_nonce(r)),
     "join-mesh": lambda r: _join(mesh=_mesh(r)),
-    "join-version": lambda r: _join(version=r.choice([-1, 0, 2, 10**30])),
+    "join-version": lambda r: _join(version=r.choice([-1, 0, 2, 2**63])),
     "join-form": lambda r: _join(ed25519=OTHER.public, nonce=_nonce(r)),
     "join-name": lambda r: _join(name=NodeName(r.choice(["alpha", "", "A", "a.b", "\u00fc"]))),
     "join-key-removed": lambda r: _join(key=REMOVED, name=NodeName("gone"), nonce=_nonce(r)),
