@@ -110,6 +110,17 @@ def test_revoked_twice_it_is_one_line_and_one_number(world: World) -> None:
     assert [one.event for one in lines].count(Event.REVOKED) == 1
 
 
+def test_the_next_crl_loses_no_serial_though_the_ledger_did(world: World) -> None:
+    host = world.host("a")
+    before = host.paths.grants.read_bytes()
+    revoke(world, "c")
+    first = crl(world).revoked
+    host.paths.grants.write_bytes(before)
+    assert etcdrevoke.issue(host, world.loaded("a")) == 3
+    assert first
+    assert crl(world).revoked == first
+
+
 def test_nothing_granted_is_nothing_revoked(world: World) -> None:
     host, node = world.host("a"), world.loaded("a")
     stranger = keys.signing_pair(node.identity.signing.seed).public[::-1]

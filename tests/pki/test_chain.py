@@ -141,6 +141,15 @@ WRONG: list[tuple[str, str, Callable[[], list[x509.Certificate]]]] = [
         lambda: _chain(under=_intermediate(without=(x509.SubjectKeyIdentifier,))),
     ),
     (
+        "another key identifier under the right name",
+        "chain-link",
+        lambda: _chain(
+            leaf=_leaf(
+                extensions=_with(x509.AuthorityKeyIdentifier(bytes(20), None, None), critical=False)
+            )
+        ),
+    ),
+    (
         "the right key identifier under another name",
         "chain-link",
         lambda: _chain(leaf=_leaf(issuer=etcdcert.common_name("someone"))),
