@@ -125,6 +125,7 @@ class Leave:
     without_quorum: bool
     one_voter: bool
     confirm: str | None
+    dry_run: bool
 
     def run(self, host: Host) -> Report:
         from keel.mesh import leave
@@ -132,12 +133,10 @@ class Leave:
         from keel.spec import specfile
 
         given = Consent(without_quorum=self.without_quorum, one_voter=self.one_voter)
-        done = leave.leave(
-            host,
-            specfile.load(host),
-            typed=self.confirm,
-            consent=given if given != Consent() else None,
-        )
+        consent = given if given != Consent() else None
+        if self.dry_run:
+            return render.plan_report(leave.plan(host, consent=consent))
+        done = leave.leave(host, specfile.load(host), typed=self.confirm, consent=consent)
         left = done.value
         notes = [f"keel: its keys and state are kept below {host.paths.left}"]
         if left.not_told:
@@ -259,8 +258,9 @@ LEAVE = Verb(
         without_quorum=flag(found, "without_quorum"),
         one_voter=flag(found, "one_voter"),
         confirm=found.confirm,
+        dry_run=flag(found, "dry_run"),
     ),
-    reads=True,
+    changes=True,
 )
 SYNC = Verb(
     name="sync",

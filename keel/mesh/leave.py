@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from keel.errors import Refused
-from keel.mesh import drafts, etcdremove, netwindow, spread, store, talk, up, wire
+from keel.mesh import drafts, etcdremove, join, netwindow, spread, store, talk, up, wire
 from keel.mesh.expulsion import Consent
 from keel.mesh.members import Member
 from keel.mesh.store import Node
-from keel.outcome import Done
+from keel.outcome import Done, Plan, Step
 from keel.ports import Host
 from keel.spec.model import Spec
 from keel.types import Nonce
@@ -29,12 +29,43 @@ class Left:
     not_told: tuple[str, ...]
 
 
+def plan(host: Host, *, consent: Consent | None = None) -> Plan:
+    """What `leave` would do now; Refused as it would be, but for a name that was not typed."""
+    with store.locked(host, "the mesh"):
+        node = store.require(host)
+        netwindow.refuse_open(host)
+        _refuse_holder(host, talk.others(node))
+    for said in _ask_gates(host, node, consent, dry_run=True):
+        host.console.say(said)
+    others, in_cluster = talk.others(node), host.files.exists(host.paths.etcd_cluster)
+    me = node.view.by_key(node.key)
+    steps = [
+        (me is not None, "sign-removal", "this node", "its own word, which counts for all"),
+        (bool(others), "tell-members", ", ".join(one.display for one in others), "sync the rest"),
+        (in_cluster, "stop-etcd", "etcd", "the others take it out of their list"),
+        (True, "lower", "interface, firewall, units", "nobody reaches or hears this node"),
+        (True, "move-aside", str(host.paths.left), "keys and state are kept, never deleted"),
+    ]
+    return Plan(
+        steps=tuple(
+            Step(action=action, subject=subject, why=why)
+            for do, action, subject, why in steps
+            if do
+        )
+    )
+
+
 def leave(
     host: Host, spec: Spec, *, typed: str | None = None, consent: Consent | None = None
 ) -> Done[Left]:
     """This node in no mesh any more, its keys and state below /var/lib/keel/left. A voter passes
     etcd's gates first; the others' tends take it out of etcd's list, because they hold its word.
-    `typed`: its own name, which a consent needs."""
+    `typed`: its own name, which a consent needs. LockHeld while a join of this node runs."""
+    with join.locked(host):
+        return _leave(host, spec, typed, consent)
+
+
+def _leave(host: Host, spec: Spec, typed: str | None, consent: Consent | None) -> Done[Left]:
     with store.locked(host, "the mesh"):
         node = store.require(host)
         netwindow.refuse_open(host)
@@ -60,16 +91,27 @@ def _pass_gates(host: Host, node: Node, typed: str | None, consent: Consent | No
     """Refused (removal-no-quorum, removal-one-voter, name-not-typed). A node that is removed
     already, or alone, has nothing to ask."""
     me = node.view.by_key(node.key)
-    if me is None or not talk.others(node) or not host.files.exists(host.paths.etcd_cluster):
-        return
-    if consent is not None and typed != me.display:
+    if me is not None and consent is not None and typed != me.display and _is_asked(host, node):
         raise Refused(
             "name-not-typed",
             f"this needs this node's name, and {typed or 'nothing'} is not {me.display}",
             f"the same command with --confirm {me.display}",
         )
-    for said in etcdremove.before_removal(host, node, me, consent):
+    for said in _ask_gates(host, node, consent, dry_run=False):
         host.console.say(said)
+
+
+def _ask_gates(
+    host: Host, node: Node, consent: Consent | None, *, dry_run: bool
+) -> tuple[str, ...]:
+    me = node.view.by_key(node.key)
+    if me is None or not _is_asked(host, node):
+        return ()
+    return etcdremove.before_removal(host, node, me, consent, dry_run=dry_run)
+
+
+def _is_asked(host: Host, node: Node) -> bool:
+    return bool(talk.others(node)) and host.files.exists(host.paths.etcd_cluster)
 
 
 def _end_etcd(host: Host) -> None:

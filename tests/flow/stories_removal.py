@@ -7,6 +7,7 @@ from pathlib import Path
 
 from keel.mesh import etcdcrl, etcdrevoke, etcdstore, store
 from keel.mesh.etcdcrl import Crl, Reason
+from keel.mesh.etcdgrants import Event
 from tests.flow.arranged import arranged
 from tests.flow.kill import Story, tolerate
 from tests.flow.stories_window import TIMER, gone
@@ -51,6 +52,44 @@ def remove_again(world: World) -> None:
     world.settle()
     for _ in range(3):
         world.timers("a", "b", seconds=10.0)
+
+
+def leave(world: World) -> None:
+    world.leave("c")
+    world.settle()
+
+
+def leave_again(world: World) -> None:
+    """The same command, for as long as c is in the mesh; the others' timers take it out of etcd."""
+    world.settle()
+    if store.load(world.host("c")) is not None:
+        world.leave("c")
+    world.settle()
+    for _ in range(4):
+        world.timers("a", "b", seconds=10.0)
+
+
+def c_left(world: World) -> None:
+    """c is in no mesh, its state is aside as a whole, and its etcd stands; a and b go on alone."""
+    host = world.host("c")
+    assert store.load(host) is None
+    assert not host.paths.mesh.exists()
+    assert not host.paths.etcd.exists()
+    assert not host.paths.etcd_data.exists()
+    assert world.peers("c") == set()
+    (cluster,) = world.etcd.births()
+    wanted = {f"keel-{world.loaded(name).address.packed.hex()}" for name in "ab"}
+    assert {one.name for one in cluster.voters()} == wanted
+    assert world.formed("ab")
+    assert world.agree("ab")
+    granted = [
+        one for one in etcdstore.load_ledger(world.host("a")).lines if one.event is Event.GRANTED
+    ]
+    mine = {world.loaded(name).address for name in "ab"}
+    gone_serials = {one.serial for one in granted if one.address not in mine}
+    assert gone_serials
+    for name in "ab":
+        assert gone_serials <= {one.serial for one in crl(world, name).revoked}
 
 
 def revoke(world: World) -> None:
@@ -112,6 +151,8 @@ def crl(world: World, name: str) -> Crl:
 STORIES = {
     "removal of a voter, the holder": Story(three_voters, remove, remove_again, expelled, "a", 140),
     "removal of a voter, the other": Story(three_voters, remove, remove_again, expelled, "b", 120),
+    "leave of a voter, itself": Story(three_voters, leave, leave_again, c_left, "c", 50),
+    "leave of a voter, the holder": Story(three_voters, leave, leave_again, c_left, "a", 40),
     "revocation": Story(three_voters, revoke, revoke_again, revoked, "a", 75),
     "a holder put back": Story(put_back, remember, remember_again, revoked, "a", 55),
 }

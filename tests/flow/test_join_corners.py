@@ -347,6 +347,7 @@ def test_a_leave_that_died_after_its_removal_was_signed_signs_no_second_one(worl
 
 DURING = {
     "the same join": lambda world, token: world.join("d", token),
+    "a leave": lambda world, _: world.leave("d"),
     "giving it up": lambda world, _: join.discard_pending(world.host("d"), world.spec("d")),
 }
 

@@ -77,6 +77,48 @@ def test_a_voter_leaves_and_the_others_take_it_out_of_their_list(tmp_path: Path)
     assert voters(world) == 2
 
 
+def everything(world: World, name: str) -> dict[str, bytes]:
+    root = world.net.nodes[name].root
+    return {str(one): one.read_bytes() for one in root.rglob("*") if one.is_file()}
+
+
+def planned(world: World, name: str) -> list[str]:
+    """What a dry run of a leave shows; it changes nothing."""
+    before, peers = everything(world, name), world.peers(name)
+    found = [step.action for step in leave.plan(world.host(name)).steps]
+    after = everything(world, name)
+    assert {path for path in before if "/run/" not in path and before[path] != after[path]} == set()
+    assert world.peers(name) == peers
+    return found
+
+
+def test_a_dry_run_shows_the_steps_and_changes_nothing(tmp_path: Path) -> None:
+    world = formed(tmp_path)
+    whole = ["sign-removal", "tell-members", "stop-etcd", "lower", "move-aside"]
+    assert planned(world, "c") == whole
+    node = world.net.nodes["c"]
+    node.effects.crash_on = lambda text: text.startswith("post ") and "roster" in text
+    assert node.dies(lambda: world.leave("c"))
+    node.new_life()
+    assert planned(world, "c") == whole[1:]
+    world.leave("c")
+    for _ in range(3):
+        world.timers("a", "b")
+    for name, rule in (("a", "leave-holder"), ("b", "removal-one-voter")):
+        with pytest.raises(Refused) as refused:
+            leave.plan(world.host(name))
+        assert refused.value.rule == rule
+    consent = Consent(one_voter=True)
+    assert len(leave.plan(world.host("b"), consent=consent).steps) == len(whole)
+    assert voters(world) == 2
+
+
+def test_a_dry_run_of_one_that_is_alone_tells_nobody(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    mesh_of(world, "a")
+    assert planned(world, "a") == ["sign-removal", "lower", "move-aside"]
+
+
 def test_one_of_two_voters_leaves_by_consent_alone(tmp_path: Path) -> None:
     world = formed(tmp_path)
     world.leave("c")
