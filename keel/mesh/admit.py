@@ -35,6 +35,7 @@ from keel.mesh import (
 from keel.mesh.invite import Claim, InviteState, Phase
 from keel.mesh.joinmsg import Admitted, EtcdPart, JoinAnswer
 from keel.mesh.redeem import Denied, JoinView, NewClaim, SameClaim
+from keel.mesh.refusal import Rejection
 from keel.mesh.store import Node
 from keel.mesh.token import MAX_ENDPOINTS, EtcdHint, Token, encode_token
 from keel.mesh.trust import operator_roots
@@ -168,6 +169,8 @@ def redeem_request(
             view=_join_view(node),
             now=host.clock.now(),
         )
+        if isinstance(verdict, NewClaim):
+            verdict = _unless_window(host, verdict)
         if isinstance(verdict, Denied):
             return _deny(host, node, verdict, raw)
         state = verdict.invite
@@ -233,6 +236,20 @@ def _join_view(node: Node) -> JoinView:
         wireguard={member.wireguard: member.key for member in members if member.wireguard},
         removed=frozenset(node.view.removed),
     )
+
+
+def _unless_window(host: Host, verdict: NewClaim) -> NewClaim | Denied:
+    """A change to the network waits alone (M10): nobody new meanwhile. Who has claimed already
+    goes on."""
+    if not store.window_is_open(host):
+        return verdict
+    rejection = Rejection(
+        rule="join-window",
+        text="the inviter's network is being changed just now",
+        remedy="run the same command again in two minutes; the invite is still open",
+        proven=True,
+    )
+    return Denied(rejection=rejection, keys=verdict.keys)
 
 
 def _deny(host: Host, node: Node, denied: Denied, raw: bytes) -> tuple[int, bytes]:

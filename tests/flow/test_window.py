@@ -363,3 +363,31 @@ def test_settings_that_cannot_be_read_stop_the_node_with_their_path(world: World
     with pytest.raises(KeelError) as stopped:
         world.sync("a")
     assert str(node.paths.settings) in stopped.value.summary()
+
+
+def test_while_one_waits_nobody_new_is_let_in_and_the_invite_stays_open(world: World) -> None:
+    world.node("d", mode="cloud")
+    token = world.invite("a")
+    open_removal(world)
+    before = store.load_invites(world.host("a"))
+    with pytest.raises(Refused) as refused:
+        world.join("d", token)
+    assert refused.value.rule == "join-window"
+    assert store.load_invites(world.host("a")) == before
+    world.undo("a")
+    world.join("d", token)
+    world.settle()
+    assert len(world.loaded("a").view.members) == 4
+
+
+def test_who_claimed_before_the_change_goes_on_with_its_join(world: World) -> None:
+    world.node("d", mode="cloud")
+    token = world.invite("a")
+    world.net.lose("reply", source="d", path="/v1/join", count=9999)
+    with pytest.raises(KeelError):
+        world.join("d", token)
+    world.net.losses.clear()
+    open_removal(world)
+    world.join("d", token)
+    world.settle()
+    assert len(world.loaded("a").view.members) == 4
