@@ -278,6 +278,9 @@ class Console(Protocol):
         """What is waited for and who is missing; may replace the previous such line."""
 
 
+Meanwhile = Callable[[], object]
+
+
 class ChannelOut(Protocol):
     """The members' channel, out: bytes in, bytes out; flows make and check the envelopes."""
 
@@ -292,8 +295,10 @@ class ChannelOut(Protocol):
         path: str,
         *,
         timeout_seconds: float,
+        meanwhile: Meanwhile | None = None,
     ) -> Mapping[IPv6Address, bytes | Exception]:
-        """The same to many in parallel; every failure stands beside its member."""
+        """The same to many in parallel; every failure stands beside its member. `meanwhile` is run
+        once, here, while the answers are on their way."""
 
     def close(self) -> None:
         """Close every kept connection, as when this node's address changed; a later post opens

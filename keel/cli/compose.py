@@ -13,7 +13,7 @@ from ipaddress import IPv6Address
 from typing import TextIO
 
 from keel.paths import Paths
-from keel.ports import ChannelOut, Clock, EtcdApi, Files, Host
+from keel.ports import ChannelOut, Clock, EtcdApi, Files, Host, Meanwhile
 from keel.system.alerts import Messengers
 from keel.system.chance import SystemChance
 from keel.system.clock import SystemClock
@@ -83,9 +83,16 @@ class LazyChannel:
         return self._loaded().post(address, path, body, timeout_seconds=timeout_seconds)
 
     def post_all(
-        self, requests: Mapping[IPv6Address, bytes], path: str, *, timeout_seconds: float
+        self,
+        requests: Mapping[IPv6Address, bytes],
+        path: str,
+        *,
+        timeout_seconds: float,
+        meanwhile: Meanwhile | None = None,
     ) -> Mapping[IPv6Address, bytes | Exception]:
-        return self._loaded().post_all(requests, path, timeout_seconds=timeout_seconds)
+        return self._loaded().post_all(
+            requests, path, timeout_seconds=timeout_seconds, meanwhile=meanwhile
+        )
 
     def close(self) -> None:
         if self._channel is not None:

@@ -23,7 +23,7 @@ from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
 from keel.errors import PeerError
-from keel.ports import Clock, Deadline
+from keel.ports import Clock, Deadline, Meanwhile
 
 PORT = 4780
 MAX_ANSWER_BYTES = 1 << 20
@@ -56,10 +56,17 @@ class HttpChannel:
         return self._post(address, path, body, Deadline.after(self._clock, timeout_seconds))
 
     def post_all(
-        self, requests: Mapping[IPv6Address, bytes], path: str, *, timeout_seconds: float
+        self,
+        requests: Mapping[IPv6Address, bytes],
+        path: str,
+        *,
+        timeout_seconds: float,
+        meanwhile: Meanwhile | None = None,
     ) -> Mapping[IPv6Address, bytes | Exception]:
         """As ports.ChannelOut; one deadline for all."""
+        meanwhile = meanwhile or _nothing
         if not requests:
+            meanwhile()
             return {}
         deadline = Deadline.after(self._clock, timeout_seconds)
 
@@ -70,7 +77,9 @@ class HttpChannel:
                 return error
 
         with ThreadPoolExecutor(max_workers=min(MAX_WORKERS, len(requests))) as pool:
-            return dict(zip(requests, pool.map(ask, requests), strict=True))
+            answers = pool.map(ask, requests)  # all are being sent from here on
+            meanwhile()
+            return dict(zip(requests, answers, strict=True))
 
     def close(self) -> None:
         """Close every kept connection; a later post opens new ones."""
@@ -192,6 +201,10 @@ class _Adapter(HTTPAdapter):
             ConnectionCls = staticmethod(functools.partial(_Connection, peer=peer))  # type: ignore[assignment]
 
         self.poolmanager.pool_classes_by_scheme = {"http": Pool}
+
+
+def _nothing() -> None:
+    """While the answers are on their way."""
 
 
 def _timeout(address: IPv6Address) -> PeerError:

@@ -62,7 +62,7 @@ from keel.mesh.members import Member
 from keel.mesh.store import Node
 from keel.mesh.token import EtcdHint
 from keel.outcome import Waiting
-from keel.ports import Host
+from keel.ports import Host, Meanwhile
 from keel.types import Capability, FormationId, Nonce, SigningKey
 
 PROBE = "probe"
@@ -152,7 +152,7 @@ def is_open(host: Host, removed: frozenset[SigningKey]) -> bool:
 
 def begin(host: Host, node: Node) -> bytes | None:
     """The record of a formation that was confirmed since the last pass, taken by the holder itself;
-    asks nobody, so that its own etcd is started first."""
+    asks nobody: the others wait for it."""
     with store.locked(host, "the mesh"):
         book = _note_confirmed(host, node)
         formation = birth.under_way(book, frozenset(node.view.removed))
@@ -166,12 +166,13 @@ def begin(host: Host, node: Node) -> bytes | None:
         return _record_for(host, node, book, formation)
 
 
-def tell_all(host: Host, node: Node, record: bytes) -> Seen:
+def tell_all(host: Host, node: Node, record: bytes, *, meanwhile: Meanwhile) -> Seen:
     """Send a formation's record to its other parties at once: they have not started yet, and to
-    ask each before would only cost a round trip."""
+    ask each before would only cost a round trip. The holder's own etcd is started `meanwhile`: no
+    leader is elected in a hurry before all three are there, so neither is to wait for the other."""
     listed = etcdmember.parse_record(record).members
     parties = [member for member in talk.others(node) if member.address in listed]
-    return Seen(answers={}, waiting=(), told=_send(host, node, record, parties))
+    return Seen(answers={}, waiting=(), told=_send(host, node, record, parties, meanwhile))
 
 
 def holder_duty(host: Host, node: Node) -> Seen:
@@ -387,7 +388,13 @@ def _tell_parties(
     return _send(host, node, record, lacking)
 
 
-def _send(host: Host, node: Node, record: bytes, parties: list[Member]) -> tuple[str, ...]:
+def _send(
+    host: Host,
+    node: Node,
+    record: bytes,
+    parties: list[Member],
+    meanwhile: Meanwhile | None = None,
+) -> tuple[str, ...]:
     message = TakeRecord(record=record, introductions=_introductions(node, record))
     heard = talk.ask_all(
         host,
@@ -396,6 +403,7 @@ def _send(host: Host, node: Node, record: bytes, parties: list[Member]) -> tuple
         CLUSTER,
         TakeRecordAnswer,
         path=ETCD_PATH,
+        meanwhile=meanwhile,
     )
     return tuple(m.display for m, answer in heard.items() if not isinstance(answer, KeelError))
 

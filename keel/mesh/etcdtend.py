@@ -135,8 +135,7 @@ def _birth(one: Pass) -> Duty:
     if record is None:
         seen = etcdbirth.holder_duty(host, node)
     else:
-        _try(one, "etcd")
-        seen = etcdbirth.tell_all(host, node, record)
+        seen = etcdbirth.tell_all(host, node, record, meanwhile=lambda: _try(one, "etcd"))
     if seen.told:
         return done("birth", f"told {', '.join(seen.told)}", is_open=True)
     if seen.waiting:

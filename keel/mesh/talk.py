@@ -17,7 +17,7 @@ from keel.mesh.clocks import Heard, Highest, Judged
 from keel.mesh.envelope import Answered, Message
 from keel.mesh.members import Member
 from keel.mesh.store import Node
-from keel.ports import Host
+from keel.ports import Host, Meanwhile
 from keel.types import Nonce
 
 T = TypeVar("T")
@@ -60,13 +60,17 @@ def ask_all(
     *,
     path: str,
     timeout_seconds: float = TIMEOUT_SECONDS,
+    meanwhile: Meanwhile | None = None,
 ) -> Mapping[Member, Answered[T] | KeelError]:
-    """A question to each, in parallel; every failure stands beside its member."""
+    """A question to each, in parallel; every failure stands beside its member. `meanwhile` is run
+    while the answers are on their way."""
     requests = {
         member.address: _sealed(host, node, member, kind, body)
         for member, body in questions.items()
     }
-    replies = host.channel.post_all(requests, path, timeout_seconds=timeout_seconds)
+    replies = host.channel.post_all(
+        requests, path, timeout_seconds=timeout_seconds, meanwhile=meanwhile
+    )
     return {
         member: _opened(replies[member.address], answer, requests[member.address], member)
         for member in questions

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from keel.errors import PeerError
+from keel.ports import Meanwhile
 from keel.types import Endpoint
 from tests.fakes.clock import VirtualClock
 from tests.fakes.effects import Crash
@@ -286,13 +287,22 @@ class FakeChannel:
         """Nothing is kept open here."""
 
     def post_all(
-        self, requests: Mapping[IPv6Address, bytes], path: str, *, timeout_seconds: float
+        self,
+        requests: Mapping[IPv6Address, bytes],
+        path: str,
+        *,
+        timeout_seconds: float,
+        meanwhile: Meanwhile | None = None,
     ) -> Mapping[IPv6Address, bytes | Exception]:
         results: dict[IPv6Address, bytes | Exception] = {}
+        sent: dict[IPv6Address, tuple[bytes | PeerError, float]] = {}
         longest = 0.0
         for address, body in requests.items():
             self._node.effects.happen(f"post {address} {path}")
-            result, seconds = self._net.send(self._node, address, path, body)
+            sent[address] = self._net.send(self._node, address, path, body)
+        if meanwhile is not None:
+            meanwhile()
+        for address, (result, seconds) in sent.items():
             self._node.effects.happen(f"answer {address} {path}")
             longest = max(longest, min(seconds, timeout_seconds))
             late = seconds > timeout_seconds and not isinstance(result, PeerError)

@@ -294,7 +294,25 @@ def test_the_silent_cost_one_deadline_together() -> None:
 
 
 def test_nobody_to_ask_is_no_answer() -> None:
-    assert HttpChannel(TestClock()).post_all({}, "/v1/hello", timeout_seconds=1.0) == {}
+    did: list[str] = []
+    channel = HttpChannel(TestClock())
+    assert channel.post_all({}, "/v1/hello", timeout_seconds=1.0) == {}
+    done = channel.post_all({}, "/v1/hello", timeout_seconds=1.0, meanwhile=lambda: did.append("x"))
+    assert (done, did) == ({}, ["x"])
+
+
+def test_what_is_done_meanwhile_waits_for_no_answer() -> None:
+    """The far end answers only once it has been done."""
+    did = threading.Event()
+
+    def patient(path: str, source: IPv6Address, body: bytes) -> HttpReply:
+        return HttpReply(status=200, body=b"after" if did.wait(5.0) else b"before")
+
+    with serving(patient) as port:
+        channel = HttpChannel(TestClock(), port=port)
+        found = channel.post_all({HERE: b""}, "/v1/hello", timeout_seconds=9.0, meanwhile=did.set)
+        channel.close()
+    assert found == {HERE: b"after"}
 
 
 def test_two_threads_take_turns_at_one_peer_within_their_deadlines() -> None:
