@@ -100,14 +100,21 @@ class Endpoint:
         """From `203.0.113.7:51820` or `[2001:db8::7]:51820`; ValueError says what is wrong."""
         host, colon, port_text = text.rpartition(":")
         if not colon or not port_text.isascii() or not port_text.isdigit():
-            raise ValueError("an endpoint is ADDRESS:PORT, an IPv6 address in brackets")
+            raise ValueError(
+                "an endpoint is ADDRESS:PORT, as in 203.0.113.7:51820 or [2001:db8::7]:51820"
+            )
         port = int(port_text)
         if not 1 <= port <= 65535:
             raise ValueError("a port is a number from 1 to 65535")
         bracketed = host.startswith("[") and host.endswith("]")
-        address = ip_address(host[1:-1] if bracketed else host)
-        if bracketed != isinstance(address, IPv6Address):
-            raise ValueError("brackets belong around an IPv6 address, and only there")
+        if bracketed != (":" in host):
+            raise ValueError(
+                "brackets belong around an IPv6 address, as in [2001:db8::7]:51820, and only there"
+            )
+        try:
+            address = ip_address(host[1:-1] if bracketed else host)
+        except ValueError as error:
+            raise ValueError(f"{host} is no address; a host name is not taken") from error
         if isinstance(address, IPv6Address) and address.scope_id is not None:
             raise ValueError("a link-local zone means nothing to other nodes")
         return cls(host=address, port=port)

@@ -26,11 +26,23 @@ class Status:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Env:
     def run(self, host: Host) -> Report:
-        from keel.mesh import etcdenv
+        from keel.mesh import etcdenv, etcdstore
+        from keel.mesh.etcdstate import Stage
 
         found = etcdenv.environment(host)
         text = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in found.items())
-        return Report(text=text, document={"schema": "keel.env/1", "env": dict(found)})
+        runs = etcdstore.load_cluster(host).stage is not Stage.IDLE
+        return Report(
+            text=text,
+            document={"schema": "keel.env/1", "env": dict(found)},
+            notes=() if runs else _NO_ETCD,
+        )
+
+
+_NO_ETCD = (
+    "keel: no etcd of keel's runs on this node yet",
+    "keel: hint: `keel mesh etcd status` says what is missing",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +110,7 @@ class Alert:
         tell = alerting.trial if self.test else alerting.deliver
         came_of = tell(host, specfile.load(host))
         missing = came_of.missing if isinstance(came_of, Incomplete) else ()
+        nobody = self.test and not came_of.value
         return Report(
             text="\n".join(f"told {name}" for name in came_of.value) or "nobody was told anything",
             document={
@@ -105,9 +118,15 @@ class Alert:
                 "told": list(came_of.value),
                 "missing": list(missing),
             },
-            notes=tuple(f"keel: {one}" for one in missing),
+            notes=tuple(f"keel: {one}" for one in missing) or (_NO_CHANNEL if nobody else ()),
             exit=Exit.INCOMPLETE if missing else Exit.DONE,
         )
+
+
+_NO_CHANNEL = (
+    "keel: hint: monitor.channels in the spec is empty; the journal is told all the same:"
+    " `journalctl -u keel-mesh-etcd`",
+)
 
 
 def _alert_arguments(parser: ArgumentParser) -> None:

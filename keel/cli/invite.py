@@ -68,6 +68,7 @@ class List:
                 ("INVITE", "STATE", "NODE", "EXPIRES"), [tuple(row.values()) for row in rows]
             ),
             document={"schema": "keel.invites/1", "invites": rows},
+            notes=() if rows else ("keel: no invite was made on this node",),
         )
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 FIXED = {
+    "installation.mode": "a member of the cluster stays {now}: set it back, or nothing renews its"
+    " certificates; `keel mesh leave` takes it out",
     "network.wireguard.interface": "a member keeps its interface: set it back to {now}, or leave"
     " and join again",
     "node.name": "a member keeps its name {now} until it leaves and joins again",

@@ -51,6 +51,11 @@ _SOURCES = {
 }
 """Whose word the list is when it is not etcd's."""
 
+_NOT_BORN = (
+    "no cluster yet: the third capable member's join gives birth to it (`keel mesh invite`);\n"
+    "where three are members already, `keel mesh etcd form` does"
+)
+
 
 def text(found: Mapping[str, Any]) -> str:
     """For people: this node, its members, the registry, and what to type next."""
@@ -87,6 +92,8 @@ def members_text(members: list[dict[str, Any]]) -> str:
 def etcd_text(etcd: Mapping[str, Any]) -> str:
     """The registry: phase, members, certificates, what it waits for."""
     lines = [f"etcd: {etcd['phase']}, root held by {etcd['holder'] or '<none>'}"]
+    if etcd["phase"] == "ready" and not etcd["waiting"]:
+        lines.append(_NOT_BORN)
     if etcd["voters"]:
         names = {one["id"]: one["name"] for one in etcd["members"]}
         leader = names.get(etcd["leader"]) or etcd["leader"] or "<none>"

@@ -120,7 +120,7 @@ class HttpChannel:
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             if deadline.passed(self._clock):
                 raise _timeout(peer.address) from error
-            raise _unreachable(peer.address, error) from error
+            raise _unreachable(peer.address) from error
         finally:
             watchdog.cancel()
             peer.used = self._clock.monotonic()
@@ -211,8 +211,8 @@ def _timeout(address: IPv6Address) -> PeerError:
     return PeerError(str(address), "timeout", "it did not answer in time")
 
 
-def _unreachable(address: IPv6Address, error: Exception) -> PeerError:
-    return PeerError(str(address), "unreachable", f"it can't be reached ({type(error).__name__})")
+def _unreachable(address: IPv6Address) -> PeerError:
+    return PeerError(str(address), "unreachable", "it cannot be reached")
 
 
 _HEADERS = {

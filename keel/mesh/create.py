@@ -49,7 +49,8 @@ def refuse_pending(host: Host) -> None:
         raise Refused(
             "pending-join",
             f"a join of mesh {pending[0]} was begun here and not finished",
-            "finish it with `keel mesh join` and the same token, or give it up with"
+            "finish it with `keel mesh join` and the same token, or a new one of that mesh; or give"
+            " it up with"
             " `keel mesh join --discard-pending`",
         )
 

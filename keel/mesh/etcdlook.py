@@ -161,10 +161,10 @@ def _holds(waiting: Waiting, phase: Phase, known: Known) -> bool:
 
 
 def _phase(host: Host, spec: Spec, node: Node, stage: Stage, status: EtcdStatus | None) -> Phase:
-    if selfrecord.own_capability(host, spec) is not Capability.ETCD:
-        return Phase.NONE
     match stage:
         case Stage.IDLE:
+            if selfrecord.own_capability(host, spec) is not Capability.ETCD:
+                return Phase.NONE
             if etcdstore.load_intermediate(host) is not None:
                 return Phase.READY
             could = sum(one.capability is Capability.ETCD for one in node.view.members)

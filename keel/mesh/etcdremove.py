@@ -82,7 +82,9 @@ def before_removal(
     seats = _seats_before(host, node)
     listed = seats or not _in_cluster(host)
     found = expulsion.gate(seats, subject.address) if listed else _gate_unseen(host, subject)
-    expulsion.refuse(found, subject.display, consent or Consent())
+    itself = subject.key == node.key
+    command = expulsion.LEAVE if itself else f"keel mesh remove {subject.display}"
+    expulsion.refuse(found, subject.display, consent or Consent(), command=command)
     told = expulsion.warnings(seats, subject.address)
     if found is Gate.ONE_VOTER and not dry_run:
         _take_out_now(host, seats, subject)

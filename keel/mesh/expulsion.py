@@ -61,6 +61,9 @@ class Consent:
     one_voter: bool = False
 
 
+LEAVE = "keel mesh leave"
+
+
 def quorum(seats: Sequence[Seat]) -> int:
     """How many voters of this list have to agree."""
     return len(_voters(seats)) // 2 + 1
@@ -77,15 +80,17 @@ def gate(seats: Sequence[Seat], subject: IPv6Address) -> Gate:
     return Gate.ONE_VOTER if len(_voters(seats)) == 2 and both else Gate.NO_QUORUM
 
 
-def refuse(found: Gate, name: str, consent: Consent) -> None:
-    """Refused when the gate is shut and the operator did not consent to what follows."""
+def refuse(found: Gate, name: str, consent: Consent, *, command: str) -> None:
+    """Refused when the gate is shut and the operator did not consent to what follows; `command` is
+    what was typed, without its options."""
     if found is Gate.NO_QUORUM and not consent.without_quorum:
         raise Refused(
             "removal-no-quorum",
             f"without {name} the healthy voters are no quorum of the cluster, which would not"
             " even agree to take it out",
-            "bring the other voters back first; to put it out of the mesh all the same, type the"
-            " command again with --without-quorum and its name: etcd goes on listing it until a"
+            "bring the other voters back first; out of the mesh all the same"
+            f"{', and when this node was removed already' if command == LEAVE else ''}:"
+            f" `{command} --without-quorum --confirm {name}`; etcd goes on listing it until a"
             " quorum is back",
         )
     if found is Gate.ONE_VOTER and not consent.one_voter:
@@ -93,7 +98,7 @@ def refuse(found: Gate, name: str, consent: Consent) -> None:
             "removal-one-voter",
             f"{name} is one of two voters: what is left is a cluster of one, without any fault"
             " tolerance",
-            "invite another member first; or type the command again with --one-voter and its name",
+            f"invite another member first; or `{command} --one-voter --confirm {name}`",
         )
 
 

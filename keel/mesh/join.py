@@ -287,7 +287,8 @@ def _redeem(
     tries = 0
     while not deadline.passed(host.clock):
         endpoint = token.endpoints[tries % len(token.endpoints)] if token.endpoints else None
-        host.console.waiting(f"asking the inviter at {endpoint}")
+        left = f"{deadline.remaining(host.clock):.0f} s left"
+        host.console.waiting(f"asking the inviter at {endpoint}, {left}")
         host.wireguard.set_peer(
             spec.network.wireguard.interface,
             WgPeer(
@@ -314,7 +315,7 @@ def _redeem(
     raise PeerError(
         "the inviter",
         "no-answer",
-        "no answer",
+        f"no answer from {' or '.join(map(str, token.endpoints))} in {FIRST_CONTACT_SECONDS:.0f} s",
         remedy="one of three: its UDP port cannot be reached from here, this token is not its"
         " (a wrong secret or key is met with silence), or keel is not running there;"
         " look at `keel mesh invite --list` and `keel mesh status` there, then run this again",

@@ -94,8 +94,10 @@ def _pass_gates(host: Host, node: Node, typed: str | None, consent: Consent | No
     if me is not None and consent is not None and typed != me.display and _is_asked(host, node):
         raise Refused(
             "name-not-typed",
-            f"this needs this node's name, and {typed or 'nothing'} is not {me.display}",
-            f"the same command with --confirm {me.display}",
+            f"this node is {me.display}, not {typed}"
+            if typed
+            else "this wants this node's name, so that nobody leaves by a slip",
+            f"type the same command with `--confirm {me.display}`",
         )
     for said in _ask_gates(host, node, consent, dry_run=False):
         host.console.say(said)

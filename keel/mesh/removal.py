@@ -76,7 +76,8 @@ def decide(view: RemovalView, mode: Mode) -> Means:
         raise Refused(
             "remove-holder",
             f"{view.name} holds the etcd root, which the other members need",
-            f"if it is gone for good: `keel mesh remove --lost {view.name}` on more than half of"
+            f"if it is gone for good: `keel mesh remove --lost {view.name} --confirm"
+            f" {view.name}` on more than half of"
             " the members",
         )
     if mode is Mode.LOST and view.answers:

@@ -108,8 +108,8 @@ def remove(
     if (mode is Mode.LOST or consents) and typed != member.display:
         raise Refused(
             "name-not-typed",
-            f"a lost member, or one whose removal needs your consent, has to be named twice, and"
-            f" {typed or 'nothing'} is not {member.display}",
+            "a lost member, or one whose removal needs your consent, has to be named twice"
+            + (f", and {typed} is not {member.display}" if typed else ""),
             f"type the same command with `--confirm {member.display}`",
         )
     if removal.is_done(view, means):

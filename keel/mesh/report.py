@@ -63,7 +63,7 @@ def document(
         },
         "members": _by_name(_member(one, now) for one in seen.members),
         "window": _window(seen.open_window),
-        "etcd": _etcd(seen, etcd, able),
+        "etcd": _etcd(seen, etcd),
         "rotation": None,
         "warnings": [
             {"code": w.code, "severity": w.severity.value, "text": w.text, "remedy": w.remedy}
@@ -132,12 +132,12 @@ def _window_warning(found: Window) -> Warning:
     return warn("window-open", detail=f"{said} is undone at {ends}; {who}")
 
 
-def _etcd(seen: MeshSeen, etcd: EtcdSeen, able: Capability) -> Document:
+def _etcd(seen: MeshSeen, etcd: EtcdSeen) -> Document:
     voters, quorum, tolerance = fault_tolerance(seen, etcd)
     holder = seen.node.view.by_key(etcd.holder) if etcd.holder else None
     listed = etcd.known.members
     return {
-        "phase": etcd.phase.value if able is Capability.ETCD else Phase.NONE.value,
+        "phase": etcd.phase.value,
         "cluster_id": None if etcd.cluster_id is None else id_text(etcd.cluster_id),
         "formation": etcd.formation,
         "source": etcd.known.source.value,

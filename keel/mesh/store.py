@@ -145,7 +145,8 @@ def require(host: Host) -> Node:
         raise Refused(
             "not-in-mesh",
             "this node is in no mesh",
-            "finish the join that was begun: `keel mesh join` with the same token"
+            "finish the join that was begun: `keel mesh join` with the same token, or with a new"
+            " one of that mesh; or give it up: `keel mesh join --discard-pending`"
             if host.files.names(host.paths.pending_joins)
             else "make one with `keel mesh create`, or join one with `keel mesh join`",
         )

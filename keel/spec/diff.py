@@ -20,7 +20,7 @@ from keel.mesh import window
 from keel.mesh.window import Settings
 from keel.outcome import Plan, Step
 from keel.ports import UnitState, WgDevice
-from keel.spec.model import Overlay, Spec, TcpBound
+from keel.spec.model import Mode, Overlay, Spec, TcpBound
 from keel.types import Capability, Endpoint
 
 CHANNEL_PORT = 4780
@@ -128,10 +128,15 @@ def settings_of(spec: Spec) -> Settings:
     )
 
 
+OF_THE_CLUSTER = ("installation.mode", "overlays.etcd")
+"""What is fixed only while this node is in the cluster."""
+
+
 def fixed_differences(spec: Spec, member: Fixed) -> tuple[Difference, ...]:
     """Where the spec wants what a member cannot become any more; apply leaves these alone."""
     wireguard = spec.network.wireguard
     pairs = (
+        ("installation.mode", Mode.CLOUD_ADVANCED.value, spec.installation.mode.value),
         ("network.wireguard.interface", member.interface, wireguard.interface),
         ("node.name", member.name, spec.node.name or member.name),
         ("overlays.etcd", Overlay.ENABLED.value, spec.overlays.etcd.value),
@@ -139,7 +144,7 @@ def fixed_differences(spec: Spec, member: Fixed) -> tuple[Difference, ...]:
     return tuple(
         Difference(name=name, now=now, wanted=want)
         for name, now, want in pairs
-        if now is not None and now != want and (name != "overlays.etcd" or member.in_cluster)
+        if now is not None and now != want and (member.in_cluster or name not in OF_THE_CLUSTER)
     )
 
 

@@ -297,7 +297,7 @@ def _endpoint(value: object, path: str) -> Endpoint:
     try:
         endpoint = Endpoint.parse(_text(value, path))
     except ValueError as error:
-        raise SpecError(path, f"{error}; a host name is not taken") from error
+        raise SpecError(path, str(error)) from error
     host = endpoint.host
     if host.is_unspecified or host.is_loopback or host.is_multicast or host.is_link_local:
         raise SpecError(path, "other nodes cannot reach that address")

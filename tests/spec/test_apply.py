@@ -147,7 +147,9 @@ def test_what_a_member_cannot_become_any_more_is_a_difference(tmp_path: Path) ->
     ]
 
 
-@pytest.mark.parametrize(("in_cluster", "names"), [(True, ["overlays.etcd"]), (False, [])])
+@pytest.mark.parametrize(
+    ("in_cluster", "names"), [(True, ["installation.mode", "overlays.etcd"]), (False, [])]
+)
 def test_a_member_of_the_cluster_stays_one(in_cluster: bool, names: list[str]) -> None:
     member = Fixed(name="a", interface=None, in_cluster=in_cluster)
     assert [one.name for one in fixed_differences(Spec(), member)] == names

@@ -243,3 +243,25 @@ def test_what_a_channel_of_the_monitor_is_reached_by_is_in_no_repr() -> None:
     shown = repr(parse_spec(raw))
     assert "CommandChannel" in shown
     assert "T0k3n" not in shown
+
+
+ENDPOINTS = {
+    "a host name": ("vpn.example.org:51820", "vpn.example.org is no address; a host name is not"),
+    "no port": ("198.51.100.3", "as in 203.0.113.7:51820 or [2001:db8::7]:51820"),
+    "no brackets and no port": ("2001:db8:64::3", "brackets belong around an IPv6 address"),
+    "no brackets": ("2001:db8:64::3:51820", "brackets belong around an IPv6 address"),
+    "brackets for nothing": ("[198.51.100.3]:51820", "and only there"),
+    "half a bracket": ("[2001:db8::3:51820", "brackets belong around an IPv6 address"),
+    "an empty address": (":51820", "is no address"),
+    "a zone": ("[fe80::1%wan0]:51820", "means nothing to other nodes"),
+    "a port too high": ("198.51.100.3:70000", "a port is a number from 1 to 65535"),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), ENDPOINTS.values(), ids=ENDPOINTS)
+def test_what_is_wrong_with_an_endpoint_is_said_and_nothing_else(text: str, said: str) -> None:
+    raw = f"network: {{wireguard: {{endpoints: ['{text}']}}}}".encode()
+    with pytest.raises(SpecError) as caught:
+        parse_spec(raw, file=Path("spec.yaml"))
+    assert said in caught.value.summary()
+    assert ("host name" in caught.value.summary()) == ("no address" in said)

@@ -63,11 +63,16 @@ def test_what_it_means_when_a_member_goes(cluster: str, subject: str, wanted: Ga
         (Gate.ONE_VOTER, Consent(without_quorum=True), "removal-one-voter"),
     ],
 )
-def test_a_shut_gate_is_refused_by_its_own_rule(found: Gate, consent: Consent, rule: str) -> None:
+@pytest.mark.parametrize("command", ["keel mesh leave", "keel mesh remove web-3"])
+def test_a_shut_gate_is_refused_by_its_own_rule(
+    found: Gate, consent: Consent, rule: str, command: str
+) -> None:
     with pytest.raises(Refused) as caught:
-        refuse(found, "web-3", consent)
+        refuse(found, "web-3", consent, command=command)
     assert (caught.value.rule, caught.value.exit) == (rule, Exit.REFUSED)
     assert "web-3" in caught.value.summary()
+    option = {"removal-no-quorum": "--without-quorum", "removal-one-voter": "--one-voter"}[rule]
+    assert f"`{command} {option} --confirm web-3`" in caught.value.remedy()
 
 
 @pytest.mark.parametrize(
@@ -80,7 +85,7 @@ def test_a_shut_gate_is_refused_by_its_own_rule(found: Gate, consent: Consent, r
     ],
 )
 def test_an_open_gate_or_consent_lets_it_go(found: Gate, consent: Consent) -> None:
-    refuse(found, "web-3", consent)
+    refuse(found, "web-3", consent, command="keel mesh leave")
 
 
 @pytest.mark.parametrize(
