@@ -20,8 +20,8 @@ from keel.mesh import window
 from keel.mesh.window import Settings
 from keel.outcome import Plan, Step
 from keel.ports import UnitState, WgDevice
-from keel.spec.model import Mode, Overlay, Spec, TcpBound
-from keel.types import Capability, Endpoint
+from keel.spec.model import Overlay, Spec, TcpBound
+from keel.types import Capability, Endpoint, Mode
 
 CHANNEL_PORT = 4780
 NOTHING = "-"
