@@ -1,7 +1,7 @@
 """YAML text to Spec and back: strict, bounded, and with the operator's comments kept.
 
 Rules:
-(S1) At most 64 KiB of UTF-8, one YAML 1.2 document, no aliases, no depth, no duplicate or
+(S1) At most 64 KiB of UTF-8, one YAML 1.2 document, no aliases, no tags, no depth, no duplicate or
      unknown keys.
 (S2) Every fault is a SpecError with the dotted path of the bad value; the first one is reported.
 (S3) `set_etcd_overlay` changes the bytes of one value; comments, order and white space stay.
@@ -167,10 +167,12 @@ def _load(raw: bytes) -> object:
         raise SpecError("", "not UTF-8") from error
     except YAMLError as error:
         raise SpecError("", f"not YAML: {_first_line(error)}") from error
+    except ValueError as error:  # ruamel, of what looks like a date, a number or a character
+        raise SpecError("", f"not YAML: {ascii(str(error))[1:-1]}") from error
 
 
 def _check_form(text: str) -> None:
-    """No aliases and no deep nesting (S1); stops at the first, for ruamel slows with depth."""
+    """No aliases, tags and deep nesting (S1); stops at the first, for ruamel slows with depth."""
     depth = 0
     for event in YAML(typ="safe", pure=True).parse(text):
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
@@ -178,6 +180,8 @@ def _check_form(text: str) -> None:
             raise SpecError("", "nested too deeply")
         if getattr(event, "anchor", None):
             raise SpecError("", "anchors and aliases are not allowed")
+        if getattr(event, "tag", None):
+            raise SpecError("", "tags are not allowed")
 
 
 def _first_line(error: Exception) -> str:

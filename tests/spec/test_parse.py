@@ -170,6 +170,12 @@ REJECTED = {
     "two-documents": (b"--- {}\n--- {}\n", ""),
     "alias": (b"node: &a {}\noverlays: *a\n", ""),
     "python-tag": (b"node: !!python/object:os.system {}", ""),
+    "tag-of-an-integer": (b"node: {name: !!int ''}", ""),
+    "tag-of-a-boolean": (b"node: {name: !!bool maybe}", ""),
+    "no-date": (b"node: {name: 2001-13-45}", ""),
+    "no-hour": (b"node: {name: 2001-01-01T99:00:00Z}", ""),
+    "no-character": (b'node: {name: "\\U00110000"}', ""),
+    "endless-number": (b"network: {wireguard: {port: " + b"9" * 5000 + b"}}", ""),
 }
 
 
