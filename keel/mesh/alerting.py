@@ -8,7 +8,8 @@ Rules:
      after a kill in between it is told twice, and never not at all.
 (T2) No lock is held while a channel is talked to.
 (T3) What is damaged so that nothing can be looked at is told all the more: from the failures kept.
-(T4) A channel that takes nothing is a failure of its own, which the others are told of.
+(T4) A channel that takes nothing is a failure of its own, which the others are told of; so is a
+     unit that ended before it could tell anybody, and systemd remembers.
 """
 
 from __future__ import annotations
@@ -55,10 +56,18 @@ def duty(host: Host, spec: Spec) -> Duty:
             _save(host, state)
     for item in said:
         host.console.say(f"alert: {alerts.sentence(item)}; {item.alert.remedy}")
+    broken = False
     if any(alerts.due(state, name_of(one), now) for one in spec.monitor.channels):
+        broken = host.units.state(up.ALERT_UNIT).active == "failed"
         host.units.start(up.ALERT_UNIT, block=False)
     _note_look(host)
     host.metrics.write(samples)  # last: a textfile that can't be written keeps nobody untold
+    if broken:
+        raise Refused(
+            "alert-not-told",
+            f"no channel was told: {up.ALERT_UNIT} failed",
+            f"`journalctl -u {up.ALERT_UNIT}`; `keel mesh etcd alert --test` tries each channel",
+        )
     if state.failing:
         _say_who_fails(state)
     if said:

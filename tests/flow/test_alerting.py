@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keel.mesh import alerting, etcdstore, report, status, tended
+from keel.mesh import alerting, etcdstore, report, status, tended, up
 from keel.mesh.duty import Duty, Result
 from keel.outcome import Done, Incomplete
 from tests.flow.arranged import arranged
@@ -113,6 +113,23 @@ def test_what_a_channel_did_not_take_is_told_when_it_answers_again(world: World)
     tend(world)
     assert any('"subject": "alerts"' in what for who, what in node.alerts.taken if who != HOOK)
     node.alerts.deaf.clear()
+    tend(world)
+    assert events(world) == ["raised"]
+    tend(world)
+    codes = [one.code for one in etcdstore.load_failures(world.host("a")).entries]
+    assert "alert-not-told" not in codes
+
+
+def test_a_unit_that_ends_before_it_tells_anybody_is_a_failure(world: World) -> None:
+    node = world.net.nodes["a"]
+    tells = node.units.on_start[up.ALERT_UNIT]
+    node.units.on_start[up.ALERT_UNIT] = lambda: False
+    break_record(world)
+    assert tend(world).result is Result.DONE
+    assert tend(world).result is Result.FAILED
+    codes = [one.code for one in etcdstore.load_failures(world.host("a")).entries]
+    assert "alert-not-told" in codes
+    node.units.on_start[up.ALERT_UNIT] = tells
     tend(world)
     assert events(world) == ["raised"]
     tend(world)
