@@ -72,13 +72,17 @@ def run(lab: Lab, report: Report) -> None:
     with ThreadPoolExecutor(3) as pool:
         for part in [pool.submit(each, lab, report) for each in (units, sandboxes, two_tends)]:
             part.result()
-    for name in EVERYONE:
-        listeners(lab, report, name)
-        modes(lab, report, name)
-        exposure(lab, report, name)
-        spec = lab.exec(name, ["cat", "/etc/keel/spec.yaml"]).stdout
-        kept = spec.startswith(COMMENT) and "  etcd: enabled\n" in spec
-        report.expect(kept, f"{name}: overlays.etcd is enabled and the comment is kept")
+    with ThreadPoolExecutor(len(EVERYONE)) as pool:
+        list(pool.map(partial(as_it_stands, lab, report), EVERYONE))
+
+
+def as_it_stands(lab: Lab, report: Report, name: Name) -> None:
+    listeners(lab, report, name)
+    modes(lab, report, name)
+    exposure(lab, report, name)
+    spec = lab.exec(name, ["cat", "/etc/keel/spec.yaml"]).stdout
+    kept = spec.startswith(COMMENT) and "  etcd: enabled\n" in spec
+    report.expect(kept, f"{name}: overlays.etcd is enabled and the comment is kept")
 
 
 def birth(lab: Lab, report: Report) -> None:
