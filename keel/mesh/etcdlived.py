@@ -76,7 +76,8 @@ def highest_lived(host: Host) -> int | None:
 
 
 def _counted_lately(host: Host) -> bool:
-    """Whether this boot counted within the hour; /run forgets with the boot."""
+    """Whether it was counted within the hour, and since etcd's last start: /run forgets with the
+    boot, and the guard forgets before each start."""
     raw = host.files.read(host.paths.lived_counted)
     age = host.clock.monotonic() - float(raw) if raw and raw.isdigit() else -1.0
     return 0 <= age < COUNT_SECONDS

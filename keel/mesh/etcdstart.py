@@ -118,6 +118,7 @@ def guard(
     )
     host.files.make_dir(host.paths.run)
     host.files.write(host.paths.etcd_loaded, codec.dumps(loaded))
+    host.files.remove(host.paths.lived_counted)  # so that this start counts, whatever the hour
     return allowed
 
 

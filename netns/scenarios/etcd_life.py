@@ -110,6 +110,7 @@ def lived_on(lab: Lab, names: tuple[Name, ...]) -> None:
     for name in names:
         lab.exec(name, ["systemctl", "restart", "etcd.service"], timeout=GROW_SECONDS)
         registry.wait_for_voters(lab, (name,))
+        lab.exec(name, ["keel", "mesh", "etcd", "tend"], check=False)  # as its timer does
 
 
 def put_back(lab: Lab, report: Report, name: Name, snapshot: str, stolen: str) -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from keel.mesh import selfrecord
+from keel.mesh import etcdstore, selfrecord
 from keel.mesh.etcdlived import ASK_SECONDS, highest_lived
+from tests.fakes.etcd import UNIT
 from tests.flow.arranged import arranged
+from tests.flow.test_status import formed
 from tests.flow.world import World
 
 
@@ -37,6 +39,20 @@ def test_peers_that_are_silent_are_asked_for_a_minute(pair: World) -> None:
     before = pair.net.clock.monotonic()
     assert highest_lived(pair.host("b")) is None
     assert ASK_SECONDS <= pair.net.clock.monotonic() - before < ASK_SECONDS + 5
+
+
+def test_each_start_of_etcd_counts_within_the_hour_as_well(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    formed(world)
+    world.tend("b")
+    before = etcdstore.load_lived(world.host("b")).counter
+    world.tend("b")
+    assert etcdstore.load_lived(world.host("b")).counter == before
+    world.net.nodes["b"].units.restart(UNIT)
+    world.net.clock.sleep(20)
+    world.tend("b")
+    world.tend("b")
+    assert etcdstore.load_lived(world.host("b")).counter == before + 1
 
 
 def test_alone_there_is_nobody_to_ask(tmp_path: Path) -> None:
