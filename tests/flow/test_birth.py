@@ -11,7 +11,7 @@ import pytest
 
 from keel import codec
 from keel.errors import KeelError, PeerError, Refused
-from keel.mesh import etcdbirth, etcdstore, join, store, talk
+from keel.mesh import etcdbirth, etcdstore, join, store, talk, up
 from keel.mesh.etcdlook import Role, own_role
 from keel.mesh.etcdmsg import ClusterRecord, TakeRecord, TakeRecordAnswer
 from keel.mesh.etcdstate import Stage
@@ -428,3 +428,22 @@ def test_a_partition_during_the_birth_heals_into_one_cluster(world: World, pair:
     world.net.heal()
     world.rest("a", "b", "c", rounds=20)
     one_cluster(world, "a", "b", "c")
+
+
+def test_a_record_that_was_taken_already_is_taken_and_hastens_the_tend(formed: World) -> None:
+    """A pass is at work with it already, unless a kill came in between."""
+    record = etcdstore.load_record(formed.host("c"))
+    assert record is not None
+    formed.host("c").units.stop(up.FAST_TIMER)
+    node = formed.loaded("a")
+    answered = talk.ask(
+        formed.host("a"),
+        node,
+        find(node.view, "c"),
+        etcdbirth.CLUSTER,
+        TakeRecord(record=record),
+        TakeRecordAnswer,
+        path=etcdbirth.ETCD_PATH,
+    )
+    assert answered.body.stage is Stage.FORMED
+    assert formed.net.nodes["c"].units.unit(up.FAST_TIMER).active

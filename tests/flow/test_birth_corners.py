@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from keel.errors import Refused
-from keel.mesh import etcdmember, etcdstore, store, wire
+from keel.errors import KeelError, Refused
+from keel.mesh import etcdbirth, etcdmember, etcdstore, store, talk, wire
+from keel.mesh.etcdmsg import GiveUp, GiveUpAnswer
 from keel.mesh.etcdstate import Stage
+from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.token import EtcdHint
 from keel.types import FormationId
 from tests.flow.kill import tolerate
@@ -146,3 +148,16 @@ def test_a_member_of_a_cluster_gives_up_another_formation_and_stays_in_its_own(
     assert (after.stage, after.formation) == (Stage.FORMED, before.formation)
     world.timers()
     assert_one_cluster(world)
+
+
+def test_the_others_give_a_formation_up_by_their_signed_words(tmp_path: Path) -> None:
+    world, _ = two_joined(tmp_path)
+    formation, node = FormationId("0" * 32), world.loaded("a")
+    question = dict.fromkeys(talk.others(node), GiveUp(formation=formation))
+    (answer,) = talk.ask_all(
+        world.host("a"), node, question, etcdbirth.GIVE_UP, GiveUpAnswer, path=ETCD_PATH
+    ).values()
+    assert not isinstance(answer, KeelError)
+    raw = answer.body.statement
+    assert wire.signers(wire.decode(raw, max_bytes=len(raw))) == (world.loaded("b").key,)
+    assert formation in etcdstore.load_cluster(world.host("b")).given_up

@@ -268,3 +268,12 @@ def test_a_learner_that_is_nobodys_is_called_by_its_id() -> None:
         etcdchange.address_of(EtcdMember(id=1, name="", peer_urls=(), client_urls=(), learner=True))
         is None
     )
+
+
+def test_a_voter_that_hears_no_leader_is_named_like_one_that_is_silent(world: World) -> None:
+    members = listed(world)
+    off(world, "b")
+    off(world, "c")
+    assert host(world).etcd_at(address(world, "a")).status(timeout_seconds=1.0).leader == 0
+    silent = etcdchange.silent_voters(host(world), members)
+    assert set(silent) == {address(world, name) for name in "abc"}

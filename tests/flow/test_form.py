@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from ipaddress import IPv6Address
 from pathlib import Path
 
 import pytest
 
 from keel.errors import Exit, LockHeld, PeerError, Refused
-from keel.mesh import etcdreserve, etcdstore, store, talk
+from keel.mesh import etcd, etcdreserve, etcdstore, store, talk
 from keel.mesh.etcdformdoors import ENROLLED, ENROLMENT, RESERVE
 from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdstate import Wanted
@@ -24,7 +25,9 @@ from keel.mesh.formmsg import (
     Reserve,
     ReserveAnswer,
 )
+from keel.mesh.server import HttpReply
 from keel.outcome import Done, Incomplete
+from tests.fakes.host import Handler
 from tests.fakes.machine import CountedLocks
 from tests.flow.arranged import arranged
 from tests.flow.world import World
@@ -505,38 +508,47 @@ def test_a_root_that_nobody_took_yields_to_the_one_that_won(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "answers",
+    ("answers", "failing"),
     [
-        pytest.param(4, id="asked again after the root"),
-        pytest.param(5, id="asked for its request"),
-        pytest.param(6, id="given its grant"),
+        pytest.param(4, "c", id="asked again after the root"),
+        pytest.param(5, "c", id="asked for its request"),
+        pytest.param(6, "c", id="given its grant"),
+        pytest.param(6, "bc", id="every one given its grant"),
     ],
 )
 def test_an_enrolment_that_fails_is_named_and_no_record_leaves(
-    answers: int, tmp_path: Path
+    answers: int, failing: str, tmp_path: Path
 ) -> None:
     world = without_root(tmp_path)
-    original = world.net.nodes["c"].handler
-    answered = {"count": 0}
-
-    def handler(path: str, source: object, body: bytes) -> object:
-        answered["count"] += path == ETCD_PATH
-        if answered["count"] > answers and path == ETCD_PATH:
-            raise PeerError("c", "timeout", "gone")
-        return original(path, source, body)  # type: ignore[arg-type]
-
-    world.net.nodes["c"].handler = handler  # type: ignore[assignment]
+    originals = {name: world.net.nodes[name].handler for name in failing}
+    for name in failing:
+        world.net.nodes[name].handler = silent_after(answers, originals[name])
     outcome = world.form("a")
     assert isinstance(outcome, Incomplete)
-    assert [text.partition(":")[0] for text in outcome.missing] == ["c"]
+    assert sorted(text.partition(":")[0] for text in outcome.missing) == [*failing]
     world.tend("a")
     assert world.etcd.births() == []
     assert etcdstore.load_book(world.host("a")).formations == ()
-    world.net.nodes["c"].handler = original
+    for name in failing:
+        world.net.nodes[name].handler = originals[name]
     assert isinstance(world.form("a"), Done)
     world.settle()
     world.rest("a", "b", "c")
     one_cluster(world, "abc")
+
+
+def silent_after(answers: int, original: Handler) -> Handler:
+    """A node that answers so many messages of the registry's, and then no more."""
+    answered = 0
+
+    def handler(path: str, source: IPv6Address, body: bytes) -> HttpReply | tuple[int, bytes]:
+        nonlocal answered
+        answered += path == ETCD_PATH
+        if answered > answers and path == ETCD_PATH:
+            raise PeerError("it", "timeout", "gone")
+        return original(path, source, body)
+
+    return handler
 
 
 def test_an_enrolment_that_does_not_last_ends_after_some_rounds(tmp_path: Path) -> None:
@@ -698,3 +710,11 @@ def test_a_root_that_was_cut_off_before_it_was_told_waits_for_the_command(tmp_pa
     world.settle()
     world.rest("a", "b", "c")
     one_cluster(world, "abc")
+
+
+def test_a_founder_makes_no_root_while_another_s_forming_holds_its_word(tmp_path: Path) -> None:
+    world = without_root(tmp_path)
+    reserved_for_b(world)
+    host = world.host("a")
+    assert etcd.after_create(host, world.spec("a"), world.loaded("a")) == ()
+    assert etcdstore.load_holder(host) is None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from ipaddress import IPv6Address
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from keel.codec import BadValue
 from keel.errors import KeelError, LockHeld, PeerError, Refused
 from keel.mesh import admit, join, joinmsg, store, sync, talk, tended, up
 from keel.mesh.exchange import HELLO, HELLO_PATH, Hello, HelloAnswer
@@ -19,7 +21,7 @@ from keel.mesh.joinmsg import Admitted
 from keel.mesh.server import HttpReply
 from keel.mesh.token import Token, parse_token
 from keel.outcome import Done
-from keel.ports import Deadline
+from keel.ports import ChannelOut, Deadline
 from keel.spec.parse import parse_spec
 from tests.flow.arranged import arranged
 from tests.flow.kill import tolerate
@@ -373,3 +375,20 @@ def test_what_would_pull_the_ground_from_under_a_join_is_told_that_one_runs(
     assert world.loaded("a").address in world.peers("d")
     world.sync("d")
     assert world.agree("abcd")
+
+
+class Overflowing:
+    """A channel on which every answer is larger than what is read of one."""
+
+    def post_all(
+        self, requests: Mapping[IPv6Address, bytes], path: str, *, timeout_seconds: float
+    ) -> Mapping[IPv6Address, bytes | Exception]:
+        return {one: BadValue("answer", f"too large, from {path}") for one in requests}
+
+
+def test_an_answer_that_is_refused_unread_stands_beside_its_member(world: World) -> None:
+    host, node = world.host("a"), world.loaded("a")
+    deaf = replace(host, channel=cast("ChannelOut", Overflowing()))
+    questions = {member: Hello(digest="") for member in talk.others(node)}
+    heard = talk.ask_all(deaf, node, questions, HELLO, HelloAnswer, path=HELLO_PATH)
+    assert [type(one) for one in heard.values()] == [BadValue, BadValue]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -10,9 +11,10 @@ import pytest
 
 from keel.cli.etcd import Recover
 from keel.errors import Exit, KeelError, PeerError, Refused
-from keel.mesh import etcdmember, etcdrecover, etcdstore, growth, up
+from keel.mesh import etcdgrow, etcdmember, etcdrecover, etcdstore, growth, up
 from keel.mesh.duty import Duty, Result
 from keel.mesh.etcdstate import Lived, Stage
+from keel.mesh.members import find
 from keel.outcome import Done, Waiting
 from keel.types import LOCALHOST
 from tests.fakes.etcd import UNIT
@@ -308,3 +310,47 @@ def test_another_refusal_of_the_holders_is_told_as_it_is(world: World) -> None:
     with pytest.raises(KeelError) as caught:
         recover(world, "b")
     assert not isinstance(caught.value, Refused)
+
+
+def test_the_holder_replaces_no_leader_whatever_its_member_thinks(world: World) -> None:
+    """Its data is there; it only looked for it in the wrong place."""
+    (cluster,) = world.etcd.births()
+    for name in "bc":
+        if world.etcd.processes[name].member == cluster.leader:
+            break
+    else:
+        world.net.nodes["a"].units.stop(UNIT)
+        world.net.clock.sleep(20)
+        world.net.nodes["a"].units.start(UNIT)
+        world.net.clock.sleep(20)
+        name = next(n for n in "bc" if world.etcd.processes[n].member == cluster.leader)
+    asker = find(world.loaded("a").view, name)
+    run = partial(etcdgrow.replace_member, world.host("a"), world.loaded("a"), asker, dry_run=False)
+    assert refused(run) == "replace-serves"
+    assert own_id(world, name) in cluster.members
+
+
+def test_no_place_is_given_away_that_the_quorum_needs(world: World) -> None:
+    lose(world, "b")
+    off(world, "c")
+    assert refused(lambda: recover(world, "b")) in {"replace-no-quorum", "replace-no-leader"}
+
+
+def test_asked_for_once_more_it_goes_on(world: World) -> None:
+    lose(world, "b")
+    world.net.lose("reply", source="b", target="a", path="/v1/etcd", skip=1)
+    with pytest.raises(PeerError):
+        recover(world, "b")
+    assert etcdmember.wants_replacement(world.host("b"), world.loaded("b").key)
+    assert isinstance(recover(world, "b"), Done)
+    whole_again(world, "b")
+
+
+def test_the_tend_goes_on_with_what_was_asked_for(world: World) -> None:
+    lose(world, "b")
+    world.net.lose("reply", source="b", target="a", path="/v1/etcd", skip=1)
+    with pytest.raises(PeerError):
+        recover(world, "b")
+    came_to = duty(world, "b", etcdrecover.NAME)
+    assert (came_to.result, came_to.open) == (Result.DONE, True)
+    whole_again(world, "b")

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from keel.errors import LockHeld
-from keel.mesh import etcdstore, etcdtend
+from keel.mesh import etcdstore, etcdtend, up
 from keel.mesh.duty import Result
+from keel.mesh.etcdstate import Queued, Wanted, enqueue
 from keel.ports import UnitState
 from tests.fakes.machine import FakeUnits
 from tests.flow.world import World
@@ -87,3 +88,19 @@ def test_two_passes_are_never_at_work_at_once(world: World) -> None:
         pytest.raises(LockHeld),
     ):
         world.tend("a")
+
+
+def test_what_comes_while_a_pass_ends_is_not_left_to_the_slow_timer(world: World) -> None:
+    """Its kick met a running unit: the fast timer that was just stopped starts again."""
+    host = world.host("a")
+
+    def comes() -> None:
+        wish = Queued(
+            what=Wanted.RELAY, subject=world.loaded("a").key, since=host.clock.now(), why="it came"
+        )
+        etcdstore.save_queue(host, enqueue(etcdstore.load_queue(host), wish))
+
+    world.net.nodes["a"].units.unit(up.FAST_TIMER).active = True
+    world.net.nodes["a"].units.on_stop[up.FAST_TIMER] = comes
+    world.tend("a")
+    assert world.net.nodes["a"].units.unit(up.FAST_TIMER).active
