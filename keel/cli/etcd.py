@@ -163,8 +163,9 @@ ETCD = Group(
         Verb(
             name="tend",
             summary="do now what the timer does every five minutes",
-            description="One pass: ask for credentials that are missing, go on with a birth, and "
-            "bring this node's etcd to what its record says. Safe to cut off; never two at once.",
+            description="One pass over every duty, with a sentence about each: credentials, birth, "
+            "renewal, revocation list, members to bring in or take out, alerts. Exit status 4 when "
+            "one failed. Safe to cut off; never two at once.",
             example="keel mesh etcd tend",
             add_arguments=no_arguments,
             options=lambda _: Tend(),
