@@ -18,18 +18,18 @@ def words_after(tree: Group) -> dict[str, list[str]]:
 
 def bash(tree: Group) -> str:
     cases = "\n".join(
-        f"        '{path}') words='{' '.join(following)}' ;;"
+        f"        {_patterns(path, following)}) words='{' '.join(following)}' ;;"
         for path, following in words_after(tree).items()
     )
     return f"""\
 # shellcheck shell=bash
 _keel() {{
-    local current=${{COMP_WORDS[COMP_CWORD]}} path=keel words='' word
+    local current=${{COMP_WORDS[COMP_CWORD]}} path=keel words='' word last=''
     for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
-        case $word in
-        -*) ;;
-        *) path+=" $word" ;;
-        esac
+        if [[ $word != -* && $last != --color ]]; then
+            path+=" $word"
+        fi
+        last=$word
     done
     case $path in
 {cases}
@@ -47,7 +47,7 @@ complete -o default -F _keel keel
 
 def zsh(tree: Group) -> str:
     cases = "\n".join(
-        f"    '{path}') following=({' '.join(following)}) ;;"
+        f"    {_patterns(path, following)}) following=({' '.join(following)}) ;;"
         for path, following in words_after(tree).items()
     )
     return f"""\
@@ -64,13 +64,20 @@ _keel "$@"
 """
 
 
+def _patterns(path: str, following: list[str]) -> str:
+    """A verb's options may follow its arguments, and what its options were given, as well."""
+    return f"'{path}'|'{path} '*" if following[0].startswith("-") else f"'{path}'"
+
+
 def fish(tree: Group) -> str:
     lines = ["# keel: words and options"]
     for path, following in words_after(tree).items():
+        typed = "(string match -v -- '-*' (commandline -opc) | string join ' ')"
+        verb = following[0].startswith("-")
         condition = (
-            f"test (string match -v -- '-*' (commandline -opc) | string join ' ') = '{path}'"
+            f"string match -qr -- '^{path}( |$)' {typed}" if verb else f"test {typed} = '{path}'"
         )
-        files = "" if following[0].startswith("-") else " -f"  # where a command is due, no files
+        files = "" if verb else " -f"  # where a command is due, no files
         lines.append(f'complete -c keel{files} -n "{condition}" -a "{" ".join(following)}"')
     return "\n".join(lines) + "\n"
 

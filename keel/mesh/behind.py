@@ -37,6 +37,6 @@ def refuse(host: Host, member: str) -> None:
     host.units.start(SYNC_UNIT, block=False)
     raise Refused(
         "channel-behind",
-        f"this node was away and asks the others first whether {member} is still a member",
+        f"it was away and asks the others first whether {member} is still a member",
         "run the same command again in a moment; the timer does it by itself",
     )

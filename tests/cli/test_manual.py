@@ -108,6 +108,10 @@ def test_completion_offers_every_word_and_option() -> None:
         (["keel", "spec", "show", "--j"], ["--json"]),
         (["keel", "-v", "spec", "sh"], ["show"]),
         (["keel", "--color", "al"], ["always"]),
+        (["keel", "--color", "never", "spec", "ch"], ["check"]),
+        (["keel", "mesh", "remove", "web-3", "--dr"], ["--dry-run"]),
+        (["keel", "mesh", "join", "--token-file", "t.txt", "--j"], ["--json"]),
+        (["keel", "mesh", "invite", "--life", "30m", "--w"], ["--wait"]),
     ],
     ids=lambda typed: " ".join(typed),
 )
