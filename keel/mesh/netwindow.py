@@ -12,9 +12,10 @@ say, what follows from a confirmed one its flow's (keel.mesh.network joins them)
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 
-from keel.errors import Refused, StateCorrupt
+from keel.errors import KeelError, Refused, StateCorrupt
 from keel.mesh import netsettings, selfrecord, spread, store, talk, up, window
 from keel.mesh.members import Member
 from keel.mesh.store import Node
@@ -41,7 +42,8 @@ def refuse_open(host: Host) -> None:
 
 def open_window(host: Host, spec: Spec, change: Callable[[Node], Change]) -> Window:
     """Arm and apply a change (W1). `change` is asked twice, before the ping and under the lock; it
-    raises Refused when the node forbids it. Refused (window-open) while another waits."""
+    raises Refused when the node forbids it. Refused (window-open) while another waits. What the
+    machine does not take, as a port that is taken, is undone at once."""
     with store.locked(host, "the mesh"):
         refuse_open(host)
         node = store.require(host)
@@ -65,7 +67,12 @@ def open_window(host: Host, spec: Spec, change: Callable[[Node], Change]) -> Win
         host.units.unschedule(UNDO_UNIT)
         host.units.schedule(UNDO_UNIT, seconds=window.WINDOW_SECONDS)
         store.save_window(host, found)
-        put_right(host, spec)
+        try:
+            put_right(host, spec)
+        except KeelError:
+            with contextlib.suppress(KeelError):  # the timer tries until it can
+                _undo(host, spec)
+            raise
     return found
 
 

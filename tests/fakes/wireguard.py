@@ -78,6 +78,7 @@ class FakeWireGuard:
         """Keys that `wg set` ends with a failure for."""
         self.taken: set[str] = set()
         """Names of interfaces that are there and are not WireGuard's."""
+        self.ports_taken: set[int] = set()
 
     def show(self, interface: str) -> WgDevice | None:
         device = self.devices.get(interface)
@@ -88,6 +89,8 @@ class FakeWireGuard:
         self.effects.happen(f"wg raise {interface}")
         mtu = max(mtu, MIN_MTU)
         device = self.devices.get(interface)
+        if port in self.ports_taken:
+            raise ProcFailed(("wg", "set", interface), 1, "Address already in use")
         if device is None:
             device = Device(interface, port, mtu, private, self.backend)
             self.devices[interface] = device

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from keel.errors import KeelError, Refused
+from keel.errors import KeelError, ProcFailed, Refused
 from keel.mesh import admit, leave, netsettings, netwindow, remove, store, trustflow
 from keel.mesh.removal import Mode
 from keel.mesh.window import Stage
@@ -391,3 +391,15 @@ def test_who_claimed_before_the_change_goes_on_with_its_join(world: World) -> No
     world.join("d", token)
     world.settle()
     assert len(world.loaded("a").view.members) == 4
+
+
+def test_what_the_machine_does_not_take_is_undone_at_once(world: World) -> None:
+    before = seen(world, "a")
+    node = world.net.nodes["a"]
+    node.wireguard.ports_taken = {51999}
+    edit(world, "a", "port: 51820", "port: 51999")
+    with pytest.raises(ProcFailed):
+        apply.apply(node.host)
+    assert not store.window_is_open(node.host)
+    assert not node.host.units.scheduled(netwindow.UNDO_UNIT)
+    assert seen(world, "a") == before
