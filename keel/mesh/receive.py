@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 
-from keel.errors import KeelError, Refused
+from keel.errors import KeelError
 from keel.mesh import admit, behind, envelope, exchange, roster, store, tended, up
 from keel.mesh.admit import Confirming, GiveEtcdPart
 from keel.mesh.asked import Asked, Kind
