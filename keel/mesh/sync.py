@@ -36,6 +36,8 @@ from keel.types import Capability, Endpoint, InviteId
 
 ROUNDS = 8
 """Exchanges with one member in one pass; each carries 120 KiB of records."""
+ROUNDS_SECONDS = 60.0
+"""After that no further round begins: who dawdles costs the others a pass, not its unit's time."""
 IDLE = timedelta(seconds=60)
 SILENT = timedelta(seconds=45)
 
@@ -154,8 +156,9 @@ def _exchange_with_all(host: Host, spec: Spec, node: Node) -> dict[str, int | Ke
         member: exchange.opening(node.roster) for member in talk.others(node)
     }
     found: dict[str, int | KeelError] = {}
+    deadline = Deadline.after(host.clock, ROUNDS_SECONDS)
     for number in range(ROUNDS):
-        if not open_with:
+        if not open_with or deadline.passed(host.clock):
             break
         asked = host.clock.now()
         answers = talk.ask_all(

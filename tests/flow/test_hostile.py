@@ -274,3 +274,12 @@ def test_of_rosters_that_somebody_flooded_few_are_kept_in_memory(world: World) -
         and sum(map(len, one.raws.values())) > store.REMEMBERED_BYTES
     ]
     assert 1 <= len(flooded) <= 2
+
+
+def test_a_member_that_dawdles_and_has_always_more_to_tell_holds_no_pass_up(world: World) -> None:
+    more = [f"{n:064x}" for n in range(300)]
+    answers(world, "b", body={"digest": "0", "have": more}, time=None)
+    world.net.delay("a", "b", 14.0)
+    began = world.net.clock.monotonic()
+    world.sync("a")
+    assert world.net.clock.monotonic() - began < 120
