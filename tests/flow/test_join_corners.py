@@ -303,7 +303,9 @@ def test_peers_of_an_interface_that_is_gone_are_left_for_when_it_is_back(world: 
 class Broken:
     """A channel whose pool fails in a way of its own."""
 
-    def post_all(self, requests: dict, path: str, *, timeout_seconds: float) -> dict:  # type: ignore[type-arg]
+    def post_all(
+        self, requests: Mapping[IPv6Address, bytes], path: str, **_: object
+    ) -> Mapping[IPv6Address, bytes | Exception]:
         return dict.fromkeys(requests, OSError("too many open files"))
 
 
@@ -381,7 +383,7 @@ class Overflowing:
     """A channel on which every answer is larger than what is read of one."""
 
     def post_all(
-        self, requests: Mapping[IPv6Address, bytes], path: str, *, timeout_seconds: float
+        self, requests: Mapping[IPv6Address, bytes], path: str, **_: object
     ) -> Mapping[IPv6Address, bytes | Exception]:
         return {one: BadValue("answer", f"too large, from {path}") for one in requests}
 
