@@ -122,6 +122,18 @@ def revoked_serials(ledger: Ledger) -> tuple[Revoked, ...]:
     return tuple(found.values())
 
 
+def ended(ledger: Ledger, by: datetime) -> frozenset[Serial]:
+    """What was granted and has ended by that time: nobody accepts it any more, revoked or not."""
+    return frozenset(
+        line.serial
+        for line in ledger.lines
+        if line.event is Event.GRANTED
+        and line.serial is not None
+        and line.not_after is not None
+        and line.not_after < by
+    )
+
+
 def dump_line(line: GrantLine) -> bytes:
     """The line without its newline, as Files.append wants it."""
     return codec.dumps(line)

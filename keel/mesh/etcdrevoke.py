@@ -7,7 +7,8 @@ Rules:
 (V1) The ledger's line is durable before the CRL that follows from it; run again after a kill in
      between it comes to the same CRL.
 (V2) The CRL holds what the newest one known here holds and what the ledger revoked: it never loses
-     a serial. Each has a number of its own, one above the highest known.
+     a serial before its certificate has ended by a time that other clocks vouched for. Each has
+     a number of its own, one above the highest known.
 (V3) A revocation covers every intermediate ever granted to (address, key), in every generation.
 (V4) A removal that counts mesh-wide is the request itself: the holder's tend obeys it, whoever
      signed it. Everything else has to be asked for by the node, its admitter, or a trust root of
@@ -17,6 +18,7 @@ Rules:
 
 from __future__ import annotations
 
+from datetime import timedelta
 from ipaddress import IPv6Address
 
 from keel.errors import PeerError, PkiRejected
@@ -25,7 +27,7 @@ from keel.mesh.asked import Asked
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdcert import Serial
 from keel.mesh.etcdcrl import Crl, Reason, unite
-from keel.mesh.etcdgrants import Event, GrantLine, live_grant, revoked_serials
+from keel.mesh.etcdgrants import Event, GrantLine, ended, live_grant, revoked_serials
 from keel.mesh.etcdholder import holder_member
 from keel.mesh.etcdmsg import KIND_REVOCATION, Revocation, Revoke, RevokeAnswer
 from keel.mesh.etcdplan import until_clock
@@ -41,6 +43,8 @@ from keel.types import Nonce, SigningKey
 
 REVOKE = "revoke"
 NAME = "revocation"
+ENDED_FOR = timedelta(days=30)
+"""Members' clocks may be wrong, too."""
 
 
 def revoke(host: Host, node: Node, *, address: IPv6Address, key: SigningKey, reason: Reason) -> int:
@@ -83,7 +87,8 @@ def publish(host: Host, node: Node) -> int:
     """Bring the CRL on disk to what the ledger says (V1, V2); its number, which stays when nothing
     was missing. Hold the lock."""
     held = newest_known(host, node)
-    wanted = revoked_serials(etcdstore.load_ledger(host))
+    over = _over(host)
+    wanted = [one for one in revoked_serials(etcdstore.load_ledger(host)) if one.serial not in over]
     if held is not None and {one.serial for one in wanted} <= {one.serial for one in held.revoked}:
         if _on_disk(host) != held.der:
             etcdstore.save_crl(host, held.der)
@@ -97,11 +102,22 @@ def issue(host: Host, node: Node, *, above: int = 0, restored: bool = False) -> 
     members). Hold the lock."""
     authority = etcdissue.require_signer(host, restored=restored)
     held = newest_known(host, node)
-    revoked = unite(held.revoked if held else (), revoked_serials(etcdstore.load_ledger(host)))
+    over = _over(host)
+    known = unite(held.revoked if held else (), revoked_serials(etcdstore.load_ledger(host)))
+    revoked = [one for one in known if one.serial not in over]
     number = 1 + max(held.number if held else 0, above)
     der = etcdcrl.new_crl(authority, revoked, number=number, now=host.clock.now())
     etcdstore.save_crl(host, der)
     return number
+
+
+def _over(host: Host) -> frozenset[Serial]:
+    """Whose certificate ended so long ago that the CRL need not name it; only by the highest time
+    that was vouched for, which no wrong clock moves."""
+    highest, _ = talk.load_highest_time(host)
+    if highest is None:
+        return frozenset()
+    return ended(etcdstore.load_ledger(host), highest.time - ENDED_FOR)
 
 
 def newest_known(host: Host, node: Node) -> Crl | None:

@@ -104,6 +104,25 @@ def test_every_intermediate_ever_granted_is_revoked_under_the_next_number(world:
     assert not chain(world, "b")
 
 
+def test_what_has_ended_long_ago_by_a_time_that_was_vouched_for_is_left_out(world: World) -> None:
+    host, node, subject = world.host("a"), world.loaded("a"), world.loaded("c")
+    (first,) = granted_to(etcdstore.load_ledger(host), subject.address, subject.key)
+    now = host.clock.now()
+    past = replace(first, serial="0" * 39 + "1", not_after=now - timedelta(days=31))
+    late = replace(first, serial="0" * 39 + "2", not_after=now - timedelta(days=29))
+    for one in (past, late):
+        etcdstore.append_grant(host, one)
+    host.paths.clock.unlink(missing_ok=True)
+    assert revoke(world, "c") == 2
+    assert {one.serial for one in crl(world).revoked} == {first.serial, past.serial, late.serial}
+    talk.save_highest_time(host, now)
+    with store.locked(host, "the mesh"):
+        assert etcdrevoke.publish(host, node) == 2
+        assert etcdrevoke.issue(host, node) == 3
+        assert etcdrevoke.publish(host, node) == 3
+    assert {one.serial for one in crl(world).revoked} == {first.serial, late.serial}
+
+
 def test_revoked_twice_it_is_one_line_and_one_number(world: World) -> None:
     assert [revoke(world, "c"), revoke(world, "c")] == [2, 2]
     lines = etcdstore.load_ledger(world.host("a")).lines
