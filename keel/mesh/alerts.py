@@ -180,7 +180,8 @@ def sentence(item: Item) -> str:
 def _event(alert: Alert, told: datetime | None, now: datetime) -> Event | None:
     if alert.over is not None:
         return Event.CLOSED if told is not None else None
+    # how far apart, not how long ago: a clock that ran ahead for a while keeps no alert back
     if told is not None:
-        return Event.REMINDER if now - told >= REMIND else None
-    held = alert.code in AT_ONCE or now - alert.since >= HOLD
+        return Event.REMINDER if abs(now - told) >= REMIND else None
+    held = alert.code in AT_ONCE or abs(now - alert.since) >= HOLD
     return Event.RAISED if held else None

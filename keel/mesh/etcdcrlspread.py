@@ -9,8 +9,8 @@ Rules:
 (C2) It is parsed in the same breath in which it is written, whole or not at all: never absent.
 (C3) A copy that is damaged or gone is replaced by another one: from the roster, or from what is
      laid for etcd.
-(C4) The holder signs the next one with a third of the time to its nextUpdate left. One that is past
-     it still counts.
+(C4) The holder signs the next one with a third of the time to its nextUpdate left, or when a clock
+     that ran ahead dated it. One that is past its nextUpdate still counts.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def _take_newest(host: Host) -> Duty:
 def _refresh(host: Host) -> Waiting | None:
     """Sign the next one when it is time for it (C4); what that waits for."""
     now = host.clock.now()
-    if _held(host).next_update - now > REFRESH:
+    held = _held(host)
+    if held.next_update - now > REFRESH and held.this_update <= now:
         return None
     if talk.clock_is_off(host):
         return until_clock("the next CRL")

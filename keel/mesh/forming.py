@@ -128,8 +128,10 @@ class FormView:
 
 
 def live(reservation: Reservation | None, now: datetime) -> Reservation | None:
-    """The reservation while it holds (P3)."""
-    return reservation if reservation is not None and now < reservation.until else None
+    """The reservation while it holds (P3); one that a clock made which ran ahead never does."""
+    if reservation is None or not now < reservation.until <= now + 2 * RESERVED_FOR:
+        return None
+    return reservation
 
 
 def reserve(view: ReserveView, by: SigningKey, now: datetime) -> Reservation:

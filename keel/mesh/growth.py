@@ -46,6 +46,12 @@ class Word:
     applied: int
     learner: bool
 
+    def __post_init__(self) -> None:
+        if any(not 0 <= one < 2**64 for one in (self.member_id, self.leader)):
+            raise ValueError("an ID of etcd's has 64 bits")
+        if any(not 0 <= one < 2**64 for one in (self.commit, self.applied)):
+            raise ValueError("an index of etcd's has 64 bits")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
@@ -225,10 +231,18 @@ def begin(
 def adopt(book: GrowthBook, learner: Listed, now: datetime) -> GrowthBook:
     """A learner that etcd lists and the book does not know: its hour begins now."""
     if book.open is not None and book.open.address == learner.address:
-        return book
+        return _not_ahead(book, book.open, now)
     replaces = former_id(book, learner.key) if learner.key else None
     new = Open(address=learner.address, since=now, key=learner.key, replaces=replaces)
     return replace(book, open=new)
+
+
+def _not_ahead(book: GrowthBook, one: Open, now: datetime) -> GrowthBook:
+    """A clock that ran ahead gives no learner more than its hour."""
+    heard = None if one.heard is None else min(one.heard, now)
+    if (min(one.since, now), heard) == (one.since, one.heard):
+        return book
+    return replace(book, open=replace(one, since=min(one.since, now), heard=heard))
 
 
 def heard(book: GrowthBook, now: datetime) -> GrowthBook:

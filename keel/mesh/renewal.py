@@ -8,6 +8,8 @@ Pure. Rules:
 (W4) What is due for a day and not renewed is a failure: told, and kept until it is gone.
 (W5) An intermediate is renewed under a new key; a key that waits for its grant is asked for again.
 (W6) A grant is superseded once the newer one was seen in use, never before.
+(W7) One that is not valid yet, made by a clock that ran ahead, is due at once; not while its issuer
+     is not valid either, for then it is this clock that is behind.
 """
 
 from __future__ import annotations
@@ -71,6 +73,8 @@ def is_due(
     address: IPv6Address,
     now: datetime,
 ) -> bool:
+    if certificate.not_valid_before_utc > now:
+        return issuer is not None and issuer.not_valid_before_utc <= now  # W7
     due = due_at(certificate, issuer, address=address)
     return due is not None and due <= now
 

@@ -1,4 +1,4 @@
-"""When a certificate is renewed: rules W1 to W6."""
+"""When a certificate is renewed: rules W1 to W7."""
 
 from __future__ import annotations
 
@@ -177,3 +177,30 @@ def test_what_has_ended_is_replaced_by_nothing() -> None:
 )
 def test_an_intermediate_is_in_use_once_every_port_shows_it(leaves: tuple, seen: bool) -> None:
     assert renewal.in_use(leaves, UNDER.certificate) is seen
+
+
+AHEAD = timedelta(days=400)
+
+
+def test_what_a_clock_that_ran_ahead_dated_is_due_at_once() -> None:
+    """The clock is right again; the root and the intermediate are valid, the leaves are not yet."""
+    future = pki.member(UNDER, now=NOW + timedelta(days=20)).leaf
+    view = replace(VIEW, leaves=(future, CLIENT))
+    assert actions(view, timedelta(days=1)) == [Action.ISSUE_LEAF]
+
+
+def test_an_intermediate_that_is_not_valid_yet_is_due_at_once_and_its_leaves_follow() -> None:
+    future = pki.intermediate(now=NOW + AHEAD)
+    leaf = pki.member(future, now=NOW + AHEAD).leaf
+    view = replace(
+        VIEW,
+        intermediate=future.certificate,
+        leaf_issuer=future.certificate,
+        leaves=(leaf, leaf),
+    )
+    assert actions(view, timedelta(days=1)) == [Action.RENEW_INTERMEDIATE]
+
+
+def test_a_clock_that_is_behind_renews_nothing() -> None:
+    assert actions(VIEW, -timedelta(days=20000)) == []
+    assert actions(replace(VIEW, root=None), -timedelta(days=20000)) == []

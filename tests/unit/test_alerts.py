@@ -41,6 +41,15 @@ def test_a_channel_is_told_once_and_reminded_each_day() -> None:
         assert events == wanted
 
 
+def test_a_clock_that_ran_ahead_for_a_while_keeps_no_alert_back() -> None:
+    year = timedelta(days=365)
+    ahead = NOW + year
+    state, _ = tell(look(Alerts(), AT_ONCE, at=ahead), HOOK, ahead)
+    assert tell(look(state, AT_ONCE, at=NOW), HOOK)[1] == [Event.REMINDER]
+    slow = look(look(Alerts(), SLOW, at=ahead), SLOW, at=NOW)
+    assert [item.event for item in alerts.due(slow, HOOK, NOW)] == [Event.RAISED]
+
+
 def test_what_is_over_is_told_once_and_goes() -> None:
     state, _ = tell(look(Alerts(), AT_ONCE), HOOK)
     state, events = tell(look(state), HOOK)

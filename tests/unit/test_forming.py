@@ -387,4 +387,5 @@ def test_a_reservation_ends_to_the_second() -> None:
     held = by("m", minutes=0)
     assert live(held, held.until - timedelta(seconds=1)) is held
     assert live(held, held.until) is None
+    assert live(held, held.since - timedelta(days=365)) is None  # by a clock that ran ahead
     assert live(None, NOW) is None

@@ -315,6 +315,16 @@ def test_the_book_opens_adopts_hears_and_settles() -> None:
     assert growth.closed(book).open is None
 
 
+def test_a_clock_that_ran_ahead_gives_a_learner_no_more_than_its_hour() -> None:
+    year = timedelta(days=365)
+    book = replace(GrowthBook(), open=replace(opened("d"), since=NOW + year, heard=NOW + year))
+    found = growth.adopt(book, LEARNS, NOW)
+    assert found.open == replace(opened("d"), since=NOW, heard=NOW)
+    never = replace(book, open=replace(opened("d"), since=NOW + year))
+    assert growth.adopt(never, LEARNS, NOW).open == replace(opened("d"), since=NOW)
+    assert growth.adopt(found, LEARNS, NOW + HOUR) == found
+
+
 def test_a_learner_that_came_from_elsewhere_is_adopted_with_the_id_it_had() -> None:
     book = GrowthBook(former=(Former(key=key("d"), id=EtcdMemberId(7)),))
     assert growth.adopt(book, LEARNS, NOW).open == replace(opened("d"), replaces=EtcdMemberId(7))
