@@ -11,6 +11,7 @@ from __future__ import annotations
 from keel.errors import Refused
 from keel.ports import Host
 
+BEHIND = "channel-behind"
 SYNC_UNIT = "keel-mesh-sync.service"
 
 

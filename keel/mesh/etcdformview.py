@@ -5,7 +5,7 @@ Owns the look; changes nothing. What follows from it is keel.mesh.forming's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ipaddress import IPv6Address
 
 from keel.errors import EtcdError, KeelError, PeerError
@@ -20,6 +20,7 @@ from keel.mesh import (
     store,
     talk,
 )
+from keel.mesh.behind import BEHIND
 from keel.mesh.envelope import Answered
 from keel.mesh.etcdbirth import PROBE, PROBE_SECONDS
 from keel.mesh.etcdgrants import Ledger, first_granted, granted_to
@@ -31,9 +32,13 @@ from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.forming import FormView, Peer, Reservation
 from keel.mesh.members import Member
 from keel.mesh.store import Node
-from keel.ports import Host
+from keel.ports import Deadline, Host
 from keel.spec.model import Spec
 from keel.types import LOCALHOST, Capability, Fingerprint, SigningKey
+
+BEHIND_SECONDS = 60.0
+"""A member that came back hears the others within its sync's period, most often within seconds."""
+PAUSE_SECONDS = 2.0
 
 
 def observe(
@@ -47,18 +52,35 @@ def observe(
     """Every member's word, beside what this node knows; and who is meant by a step's subject."""
     others = talk.others(node)
     host.console.waiting(f"asking {', '.join(one.display for one in others)}")
-    heard = talk.ask_all(
+    heard = dict(_ask(host, node, others))
+    deadline = Deadline.after(host.clock, BEHIND_SECONDS)
+    while (away := [m for m in others if _is_behind(heard[m])]) and not deadline.passed(host.clock):
+        names = ", ".join(one.display for one in away)
+        host.console.waiting(f"{names} was away and asks the others first who still is a member")
+        host.clock.sleep(PAUSE_SECONDS)
+        heard |= _ask(host, node, away)
+    ledger = etcdstore.load_ledger(host)
+    peers = tuple(_peer(ledger, member, heard[member]) for member in others)
+    return _view(host, spec, node, peers, without, reserved), {one.display: one for one in others}
+
+
+def _ask(
+    host: Host, node: Node, members: Sequence[Member]
+) -> Mapping[Member, Answered[ProbeAnswer] | KeelError]:
+    return talk.ask_all(
         host,
         node,
-        dict.fromkeys(others, Probe()),
+        dict.fromkeys(members, Probe()),
         PROBE,
         ProbeAnswer,
         path=ETCD_PATH,
         timeout_seconds=PROBE_SECONDS,
     )
-    ledger = etcdstore.load_ledger(host)
-    peers = tuple(_peer(ledger, member, heard[member]) for member in others)
-    return _view(host, spec, node, peers, without, reserved), {one.display: one for one in others}
+
+
+def _is_behind(heard: Answered[ProbeAnswer] | KeelError) -> bool:
+    """Whether it said no only because it came back just now; it has begun to ask (M9)."""
+    return isinstance(heard, PeerError) and heard.reason == BEHIND
 
 
 def _peer(ledger: Ledger, member: Member, heard: Answered[ProbeAnswer] | KeelError) -> Peer:

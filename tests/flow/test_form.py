@@ -718,3 +718,31 @@ def test_a_founder_makes_no_root_while_another_s_forming_holds_its_word(tmp_path
     host = world.host("a")
     assert etcd.after_create(host, world.spec("a"), world.loaded("a")) == ()
     assert etcdstore.load_holder(host) is None
+
+
+def test_a_member_that_came_back_just_now_is_waited_for(tmp_path: Path) -> None:
+    world = without_root(tmp_path)
+    all_trust(world, "abc")
+    world.timers()
+    world.net.nodes["c"].power_off()
+    world.boot("c")
+    world.kicks.clear()
+    world.net.clock.after(5.0, world.settle)
+    assert isinstance(world.form("a"), Done)
+    said = world.net.nodes["a"].console.waited
+    assert "c was away and asks the others first who still is a member" in said
+    world.settle()
+    world.rest("a", "b", "c")
+    one_cluster(world, "abc")
+
+
+def test_one_that_stays_behind_is_named_after_a_minute(tmp_path: Path) -> None:
+    world = without_root(tmp_path)
+    all_trust(world, "abc")
+    world.timers()
+    world.net.nodes["c"].power_off()
+    world.boot("c")
+    world.kicks.clear()
+    with pytest.raises(Refused) as caught:
+        world.form("a")
+    assert "c" in caught.value.summary()
