@@ -349,6 +349,9 @@ class EtcdApi(Protocol):
 
     def remove(self, member_id: int, *, timeout_seconds: float = 20.0) -> None: ...
 
+    def disarm(self, member_id: int, *, timeout_seconds: float = 20.0) -> None:
+        """Take back the alarm that this member's data is corrupt; none is fine."""
+
     def put(self, key: bytes, value: bytes, *, timeout_seconds: float = 20.0) -> None: ...
 
     def get(self, key: bytes, *, timeout_seconds: float = 20.0) -> bytes | None:

@@ -20,7 +20,7 @@ from ipaddress import IPv6Address
 
 from keel.errors import EtcdError
 from keel.mesh.etcdids import address_of_url, id_text, peer_url
-from keel.mesh.etcdwords import Cause, cause_of
+from keel.mesh.etcdwords import Cause, cause_of, corrupt_members
 from keel.mesh.growth import ONE_AT_A_TIME, VOTER_DOWN
 from keel.outcome import Waiting
 from keel.ports import EtcdApi, EtcdMember, Host
@@ -34,11 +34,13 @@ Members = tuple[EtcdMember, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberList:
-    """etcd's list, linearizably read; `at` is where it was read, `leader` where the leader is."""
+    """etcd's list, linearizably read; `at` is where it was read, `leader` where the leader is;
+    `corrupt`: the IDs whose data etcd calls so."""
 
     members: Members
     at: IPv6Address
     leader: IPv6Address
+    corrupt: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +108,12 @@ def read_list(host: Host, others: Iterable[IPv6Address] = ()) -> MemberList | No
                 members = host.etcd_at(at).members()
                 found = next((m for m in members if m.id == status.leader), None)
                 leader = address_of(found) if found and status.leader != status.member_id else None
-                return MemberList(members=members, at=at, leader=leader or at)
+                return MemberList(
+                    members=members,
+                    at=at,
+                    leader=leader or at,
+                    corrupt=corrupt_members(status.errors),
+                )
             why = "it is a learner" if status.learner else "it has no leader"
         except EtcdError as error:
             why = error.summary()
@@ -166,6 +173,20 @@ def remove(host: Host, member_id: int, others: Iterable[IPv6Address] = ()) -> Ch
         lambda members: None if by_id(members, member_id) else mine,
         gone=True,
     )
+
+
+def disarm_gone(host: Host, found: MemberList) -> tuple[int, ...]:
+    """Take back the alarms of members that are in the list no more: their data is nobody's, and
+    while one stands etcd writes nothing anywhere. Whose were taken back."""
+    gone = sorted(one for one in found.corrupt if by_id(found.members, one) is None)
+    done = []
+    for member_id in gone:
+        try:
+            host.etcd_at(found.at).disarm(member_id)
+        except EtcdError:
+            continue  # the next pass sees it again
+        done.append(member_id)
+    return tuple(done)
 
 
 def by_address(members: Members, address: IPv6Address) -> EtcdMember | None:

@@ -111,6 +111,10 @@ class GatewayClient:
     def remove(self, member_id: int, *, timeout_seconds: float = 20.0) -> None:
         self._post("cluster/member/remove", {"ID": str(member_id)}, timeout_seconds)
 
+    def disarm(self, member_id: int, *, timeout_seconds: float = 20.0) -> None:
+        wish = {"action": "DEACTIVATE", "memberID": str(member_id), "alarm": "CORRUPT"}
+        self._post("maintenance/alarm", wish, timeout_seconds)
+
     def put(self, key: bytes, value: bytes, *, timeout_seconds: float = 20.0) -> None:
         wish = {"key": _encoded(key), "value": _encoded(value)}
         self._post("kv/put", wish, timeout_seconds)

@@ -8,6 +8,7 @@ A table, because several causes share a code and the words are etcd's public con
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import IntEnum, StrEnum
 
 from keel.errors import EtcdError
@@ -53,13 +54,19 @@ class Alarm(StrEnum):
     FULL = "NOSPACE"
     """Its database reached the quota: nobody takes a write that adds anything."""
     CORRUPT = "CORRUPT"
-    """Its data is not the others'."""
+    """Its data is not the others'. Nobody writes while it stands, also once the member is gone."""
 
 
 def alarm_in(error: str) -> tuple[int, Alarm] | None:
     """The member's ID and its alarm, when this one of a status's errors is one."""
     found = _ALARM.fullmatch(error.strip())
     return (int(found[1]), Alarm(found[2])) if found else None
+
+
+def corrupt_members(errors: Iterable[str]) -> frozenset[int]:
+    """Whose data etcd calls corrupt, by the errors of a status."""
+    alarms = [found for one in errors if (found := alarm_in(one)) is not None]
+    return frozenset(member for member, alarm in alarms if alarm is Alarm.CORRUPT)
 
 
 _ALARM = re.compile(r"memberID:(\d+) alarm:(NOSPACE|CORRUPT)")

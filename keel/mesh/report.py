@@ -285,7 +285,9 @@ def _alarms(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
         if raised is not None:
             member, alarm = raised
             subject = names.get(member, f"member {id_text(EtcdMemberId(member))}")
-            remedy = "" if member in names else "it is gone: `etcdctl alarm disarm`"
+            remedy = (
+                "" if member in names else "it is gone: the holder's `keel mesh etcd tend` ends it"
+            )
             found.append(warn(ALARMS[alarm], subject=subject, remedy=remedy))
     return found
 

@@ -117,8 +117,7 @@ KINDS: Mapping[str, Kind] = {
     "etcd-corrupt": Kind(
         severity=Severity.CRITICAL,
         text="etcd found the data of {subject} corrupt: it serves nothing there",
-        remedy="`keel mesh etcd recover --replace` on {subject}; once it votes again,"
-        " `etcdctl alarm disarm`",
+        remedy="`keel mesh etcd recover --replace` on {subject}; the holder ends the alarm then",
     ),
     "etcd-removed": Kind(
         severity=Severity.CRITICAL,

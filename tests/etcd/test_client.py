@@ -16,7 +16,7 @@ from keel.mesh import etcdclient
 from keel.mesh.etcdcert import der
 from keel.mesh.etcdclient import GatewayClient, Ports, those_with_leader
 from keel.mesh.etcdpki import parse_credential
-from keel.mesh.etcdwords import Alarm, Cause, GrpcCode, alarm_in, cause_of
+from keel.mesh.etcdwords import Alarm, Cause, GrpcCode, alarm_in, cause_of, corrupt_members
 from keel.ports import EtcdMember, EtcdStatus
 from keel.types import LOCALHOST, Secret
 from tests.etcd.gateway import Gateway, serve, write_files
@@ -138,6 +138,35 @@ def test_ids_are_sent_as_strings(gateway: Gateway, verb: str) -> None:
     assert first == f"POST /v3/cluster/member/{verb} HTTP/1.1"
     assert headers["grpc-timeout"] == "3000m"
     assert body == {"ID": "17391024687927146502"}
+
+
+def test_an_alarm_is_taken_back_of_one_member_alone(gateway: Gateway) -> None:
+    gateway.says(f"{{{HEADER}}}".encode())
+    gateway.client.disarm(LEARNER.id)
+    first, _, body = asked(gateway)
+    assert first == "POST /v3/maintenance/alarm HTTP/1.1"
+    assert body == {
+        "action": "DEACTIVATE",
+        "memberID": "17391024687927146502",
+        "alarm": "CORRUPT",
+    }
+
+
+@pytest.mark.parametrize(
+    ("errors", "found"),
+    [
+        ((), set()),
+        (("etcdserver: no leader", "memberID:7 alarm:NOSPACE "), set()),
+        (
+            ("memberID:7 alarm:CORRUPT ", "memberID:18446744073709551615 alarm:CORRUPT "),
+            {7, 2**64 - 1},
+        ),
+        (("memberID:x alarm:CORRUPT ", "alarm:CORRUPT"), set()),
+    ],
+    ids=["none", "others", "two", "no ID"],
+)  # fmt: skip
+def test_whose_data_etcd_calls_corrupt(errors: tuple[str, ...], found: set[int]) -> None:
+    assert corrupt_members(errors) == found
 
 
 def test_keys_and_values_are_bytes(gateway: Gateway) -> None:

@@ -37,6 +37,7 @@ DEADLINE_EXCEEDED = 4
 NOT_FOUND = 5
 FAILED_PRECONDITION = 9
 UNAVAILABLE = 14
+DATA_LOSS = 15
 
 
 @dataclass
@@ -72,6 +73,8 @@ class Cluster:
     term: int = 1
     data: dict[bytes, bytes] = field(default_factory=dict)
     index: int = 4
+    alarms: set[int] = field(default_factory=set)
+    """The IDs whose data was found corrupt; while there is one nobody writes."""
 
     def voters(self) -> list[Member]:
         return [member for member in self.members.values() if not member.learner]
@@ -127,8 +130,6 @@ class FakeEtcd:
         """Nodes whose etcd found its data corrupt; the status of each etcd says so."""
         self.full: set[str] = set()
         """Nodes whose etcd reached its quota, said alike."""
-        self.alarms: list[str] = []
-        """Of members that are gone."""
         self.log: list[str] = []
         self.stuck: dict[str, bytes] = {}
         """What the etcd of a node shows in a handshake (DER), whatever is laid for it."""
@@ -313,6 +314,14 @@ class FakeEtcd:
         process.node.units.unit(UNIT).active = False
         self.log.append(f"{process.node.name}: removed from the cluster, ends with status 0")
 
+    def check(self) -> None:
+        """etcd's own corruption check: whose data is found to be corrupt has an alarm, which every
+        member tells and which stays until it is taken back."""
+        for name in self.corrupt:
+            process = self.processes.get(name)
+            if process is not None:
+                process.cluster.alarms.add(process.member)
+
     def healthy(self, seen_by: Process, member: Member) -> bool:
         """Connected to `seen_by` for five seconds."""
         for process in self.processes.values():
@@ -351,13 +360,13 @@ class FakeGateway:
         )
 
     def _errors(self, process: Process, *, led: bool) -> tuple[str, ...]:
-        found = (*(() if led else ("etcdserver: no leader",)), *self._world.alarms)
-        for name, one in sorted(self._world.processes.items()):
-            if one.cluster is process.cluster:
-                raised = {"CORRUPT": self._world.corrupt, "NOSPACE": self._world.full}
-                kinds = [kind for kind, names in raised.items() if name in names]
-                found += tuple(f"memberID:{one.member} alarm:{kind} " for kind in kinds)
-        return found
+        found = () if led else ("etcdserver: no leader",)
+        self._world.check()
+        for one in sorted(self._world.processes.values(), key=lambda each: each.node.name):
+            if one.cluster is process.cluster and one.node.name in self._world.full:
+                found += (f"memberID:{one.member} alarm:NOSPACE ",)
+        alarms = sorted(process.cluster.alarms)
+        return (*found, *(f"memberID:{one} alarm:CORRUPT " for one in alarms))
 
     def members(self, *, timeout_seconds: float = 20.0) -> tuple[EtcdMember, ...]:
         process = self._led(timeout_seconds)
@@ -411,8 +420,15 @@ class FakeGateway:
                 raise EtcdError(UNAVAILABLE, "etcdserver: unhealthy cluster")
             del process.cluster.members[member_id]
 
+    def disarm(self, member_id: int, *, timeout_seconds: float = 20.0) -> None:
+        with self._change("disarm", f"{member_id:x}", timeout_seconds) as process:
+            process.cluster.alarms.discard(member_id)
+
     def put(self, key: bytes, value: bytes, *, timeout_seconds: float = 20.0) -> None:
         with self._change("put", key.decode("utf-8", "replace"), timeout_seconds) as process:
+            self._world.check()
+            if process.cluster.alarms:
+                raise EtcdError(DATA_LOSS, "etcdserver: corrupt cluster")
             process.cluster.data[key] = value
 
     def get(self, key: bytes, *, timeout_seconds: float = 20.0) -> bytes | None:

@@ -133,7 +133,8 @@ def corrupt(world: World) -> str:
 def corrupt_and_gone(world: World) -> str:
     """The alarm of a member that has been replaced or taken out since."""
     formed(world)
-    world.etcd.alarms.append("memberID:81985529216486895 alarm:CORRUPT ")
+    (cluster,) = world.etcd.births()
+    cluster.alarms.add(81985529216486895)
     return "a"
 
 
