@@ -18,7 +18,7 @@ from keel.errors import Exit, KeelError
 from keel.mesh import etcdpermit
 from keel.mesh.etcdclient import those_with_leader
 from keel.mesh.etcdmsg import ClusterRecord
-from keel.mesh.etcdstart import Questions, awaits, guard
+from keel.mesh.etcdstart import Questions, awaits, guard, served
 from keel.ports import Host
 
 LEADER_SECONDS = 6.0
@@ -38,6 +38,9 @@ class Peers:
         self, leaders: Sequence[IPv6Address], record: ClusterRecord, me: IPv6Address
     ) -> bool:
         return awaits(self.host.etcd_at, leaders, record, me)
+
+    def served(self, record: ClusterRecord, me: IPv6Address) -> bool:
+        return served(self.host.etcd_at, record, me)
 
     def removed(self) -> bool:
         from keel.mesh.etcdlived import removed

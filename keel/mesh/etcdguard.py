@@ -60,7 +60,10 @@ class StartView:
     """All that the judgement hangs on. `pinned`: the roots of the state directory's trust.pem;
     `record`: of the cluster's formation. `leaders`: members whose etcd ever saw a leader (asked
     when asks_for_leaders); `awaited`: the cluster that they are in is the record's, has exactly its
-    members, and lists this one as never started (asked when there are leaders); `lived_elsewhere`:
+    members, and lists this one as never started (asked when there are leaders); `served`: that
+    cluster lists this one as started, so data there was (asked when asks_if_served); `begun`: it
+    was let start in this place before;
+    `lived_elsewhere`:
     the highest own `lived` that a peer holds, None when nobody said (asked when asks_for_lived);
     `removed`: this node knows of its own removal from the mesh (looked at then as well)."""
 
@@ -74,6 +77,8 @@ class StartView:
     marker: Marker | None
     leaders: tuple[IPv6Address, ...] = ()
     awaited: bool = False
+    begun: bool = False
+    served: bool = False
     lived: int = 0
     lived_elsewhere: int | None = None
     removed: bool = False
@@ -97,6 +102,19 @@ def asks_for_leaders(view: StartView) -> bool:
         and view.data is not DataState.PRESENT
         and view.record is not None
         and view.record.state is RecordState.NEW
+    )
+
+
+def asks_if_served(view: StartView) -> bool:
+    """A place in a cluster that lives, over no data, and not for the first time: it may have been
+    taken before, and the data lost since. Over an empty directory etcd would panic, again and
+    again. The first start waits for nobody."""
+    return (
+        view.begun
+        and view.cluster.stage is Stage.STARTING
+        and view.data is not DataState.PRESENT
+        and view.record is not None
+        and view.record.state is RecordState.EXISTING
     )
 
 
@@ -170,6 +188,10 @@ def _over_nothing(view: StartView, loaded: frozenset[Fingerprint]) -> Allowed:
             "start-no-record",
             "there is no cluster record of this formation",
             "run `keel mesh etcd tend`; the holder signs it again",
+        )
+    if view.served:
+        raise Refused(
+            "start-data-missing", "this member served before, and its data is gone", DATA_LOST
         )
     if view.laid.state is not record.state:
         raise Refused("start-env-stale", "etcd.env is not of the newest cluster record", APPLY)

@@ -30,6 +30,7 @@ from keel.mesh import (
     etcdconf,
     etcdmember,
     etcdrevoke,
+    etcdstart,
     etcdstore,
     expulsion,
     store,
@@ -39,13 +40,15 @@ from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdbirth import Answers
 from keel.mesh.etcdchange import AlreadySo, Changed, NoQuorum
 from keel.mesh.etcdcrl import Reason
-from keel.mesh.etcdstate import Stage
+from keel.mesh.etcdmsg import RecordState
+from keel.mesh.etcdplan import DATA_LOST
+from keel.mesh.etcdstate import Cluster, Stage
 from keel.mesh.expulsion import Consent, Gate, Seat
 from keel.mesh.members import Member
 from keel.mesh.records import Admission, Genesis, Removal, SelfRecord, Vote
 from keel.mesh.store import Node
 from keel.outcome import Waiting
-from keel.ports import Deadline, EtcdMember, Host
+from keel.ports import DataState, Deadline, EtcdMember, Host
 from keel.types import Capability, EtcdMemberId, SigningKey
 
 NAME = "expulsion"
@@ -153,8 +156,12 @@ def retire(host: Host) -> NoReturn:
 def refuse_expelled(host: Host, node: Node) -> None:
     """Refused on a member that etcd's own list has no more, though the mesh has it: a person took
     it out, or its removal is half done. Asked only while its own etcd does not run."""
-    formed = etcdstore.load_cluster(host).stage is Stage.FORMED
-    if not formed or host.units.state(etcdconf.UNIT).active == "active":
+    cluster = etcdstore.load_cluster(host)
+    if host.units.state(etcdconf.UNIT).active == "active":
+        return
+    if cluster.stage is Stage.STARTING:
+        _refuse_lost(host, node, cluster)
+    if cluster.stage is not Stage.FORMED:
         return
     answers = etcdbirth.probe_capable(host, node)
     found = etcdchange.read_list(host, _doors(answers))
@@ -165,6 +172,21 @@ def refuse_expelled(host: Host, node: Node) -> None:
         "etcd's list has this member no more, so its etcd would end at once",
         "`keel mesh etcd recover --replace` gives it a new place in the cluster",
     )
+
+
+def _refuse_lost(host: Host, node: Node, cluster: Cluster) -> None:
+    """The guard's refusal (start-data-missing), told where people look: this member started once,
+    and its data is gone."""
+    record = etcdmember.current_record(host)
+    absent = host.overlay.data_state() is not DataState.PRESENT
+    later = record is not None and record.state is RecordState.EXISTING
+    if record is None or not (later and absent and etcdstart.begun(host, cluster)):
+        return
+    asked = etcdmember.wants_replacement(host, node.key)
+    if not asked and etcdstart.served(host.etcd_at, record, node.address):
+        raise Refused(
+            "etcd-data-missing", "this member served before, and its data is gone", DATA_LOST
+        )
 
 
 def _end_place(host: Host, node: Node, key: SigningKey, name: str) -> str | Waiting:

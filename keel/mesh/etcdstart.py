@@ -33,17 +33,20 @@ from keel.mesh.etcdguard import (
     StartView,
     asks_for_leaders,
     asks_for_lived,
+    asks_if_served,
     judge_start,
 )
 from keel.mesh.etcdids import address_of_url
 from keel.mesh.etcdmsg import ClusterRecord
-from keel.mesh.etcdstate import Cluster, Lived, Marker
+from keel.mesh.etcdstate import Cluster, Lived, Marker, matches
 from keel.mesh.etcdtrust import fingerprints, parse_bundle
 from keel.ports import DataState, Deadline, EtcdAt, Host
 from keel.types import Fingerprint
 
 ADDRESS_SECONDS = 60.0
 POLL_SECONDS = 0.25
+SERVED_SECONDS = 6.0
+"""As long as a first connection may take over a bad link."""
 MAX_LOADED_BYTES = 64 * 1024
 
 
@@ -58,6 +61,9 @@ class Questions(Protocol):
     ) -> bool:
         """Whether one of these serves the record's cluster, with exactly the record's members, and
         lists this node as one that never started."""
+
+    def served(self, record: ClusterRecord, me: IPv6Address) -> bool:
+        """Whether a member of the record's cluster lists this node as one that has started."""
 
     def removed(self) -> bool:
         """Whether this node's own roster says that it was removed."""
@@ -97,6 +103,8 @@ def guard(
         leaders = questions.leaders(others)
         awaited = bool(leaders) and questions.awaits(leaders, view.record, view.address)
         view = replace(view, leaders=leaders, awaited=awaited)
+    if view.record is not None and asks_if_served(view):
+        view = replace(view, served=questions.served(view.record, view.address))
     if asks_for_lived(view):
         removed = questions.removed()
         lived = None if removed else questions.highest_lived()
@@ -137,6 +145,30 @@ def awaits(
         # the parties of a birth have their names in the list from the first; only a start adds URLs
         never_started = mine is not None and not mine.client_urls
         return never_started and set(listed) == set(record.members)
+    return False
+
+
+def begun(host: Host, cluster: Cluster) -> bool:
+    """Whether etcd was let start in this place before: by the marker beside its data, or, when that
+    is gone as well, in this boot."""
+    path = host.paths.etcd_marker
+    marker = codec.read_state(Marker, path, host.files.read(path))
+    return matches(marker, cluster) or host.files.exists(host.paths.etcd_loaded)
+
+
+def served(at: EtcdAt, record: ClusterRecord, me: IPv6Address) -> bool:
+    """Questions.served by the first other member that answers; nobody is nobody's word."""
+    for other in record.members:
+        if other == me:
+            continue
+        try:
+            if at(other).status(timeout_seconds=SERVED_SECONDS).cluster_id != record.cluster_id:
+                continue
+            listed = at(other).members(timeout_seconds=SERVED_SECONDS)
+        except EtcdError:
+            continue
+        mine = [one for one in listed if address_of_url(one.peer_urls[0]) == me]
+        return any(one.client_urls for one in mine)
     return False
 
 
@@ -201,6 +233,7 @@ def _observe(host: Host) -> StartView:
         ),
         data=host.overlay.data_state(),
         marker=codec.read_state(Marker, paths.etcd_marker, files.read(paths.etcd_marker)),
+        begun=begun(host, cluster),
         lived=lived.counter,
     )
 

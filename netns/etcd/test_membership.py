@@ -11,11 +11,11 @@ from typing import Any, cast
 import pytest
 
 from keel.errors import EtcdError
-from keel.mesh import etcdchange, growth
+from keel.mesh import etcdchange, etcdstart, growth
 from keel.mesh.etcdchange import AlreadySo, Changed, LearnerInTheWay, NotInSync, VoterDown
 from keel.mesh.etcdclient import GatewayClient
 from keel.mesh.etcdids import member_id
-from keel.mesh.etcdmsg import RecordState
+from keel.mesh.etcdmsg import ClusterRecord, RecordState
 from keel.mesh.etcdwords import GrpcCode
 from keel.mesh.growth import GrowthBook, GrowthView, Listed, Open, Word
 from keel.outcome import Waiting
@@ -56,13 +56,9 @@ def host(network: Network, *, lost: str = "") -> Host:
 
 
 def add(network: Network, name: str) -> EtcdMemberId:
-    """Added by keel once every voter has been connected for five seconds."""
+    """A new machine, added by keel once every voter has been connected for five seconds."""
     network.member(name)
-    until(lambda: isinstance(etcdchange.add(host(network), address(name)), Changed | AlreadySo))
-    found = etcdchange.add(host(network), address(name))
-    assert isinstance(found, AlreadySo)
-    assert found.member is not None
-    return EtcdMemberId(found.member.id)
+    return add_again(network, name)
 
 
 def seen(network: Network, names: str, learner: EtcdMemberId, near: bool) -> GrowthView:
@@ -194,3 +190,71 @@ def test_lost_data_comes_back_under_a_new_id(born: Network) -> None:
 
 def in_sync(network: Network) -> Callable[[], bool]:
     return lambda: network.client("b").get(b"early") == b"kept"
+
+
+def test_a_learner_that_lost_its_data_is_seen_and_comes_back_under_a_new_id(
+    born: Network,
+) -> None:
+    """etcd itself panics over the empty directory; keel asks the others first."""
+    born.client("a").put(b"early", b"kept")
+    learner = add(born, "d")
+    mine = born.members["d"]
+    record = cast(
+        ClusterRecord,
+        SimpleNamespace(
+            members=tuple(address(one) for one in "abcd"),
+            cluster_id=born.client("a").status().cluster_id,
+        ),
+    )
+    at = host(born).etcd_at
+    assert not etcdstart.served(at, record, address("d"))
+    mine.start("abcd", RecordState.EXISTING)
+    until(lambda: etcdstart.served(at, record, address("d")))
+    mine.kill()
+    mine.wipe()
+    assert etcdstart.served(at, record, address("d"))
+    mine.start("abcd", RecordState.EXISTING)
+    assert mine.process is not None
+    assert mine.process.wait(60) != 0
+    assert b"panic" in mine.log.read_bytes()
+    mine.wipe()
+    until(lambda: isinstance(etcdchange.remove(host(born), learner), Changed | AlreadySo))
+    anew = add_again(born, "d")
+    assert anew != learner
+    assert not etcdstart.served(at, record, address("d"))
+    mine.start("abcd", RecordState.EXISTING)
+    until(lambda: isinstance(decided(born, anew, near=True), growth.Promote))
+    until(lambda: isinstance(etcdchange.promote(host(born), anew), Changed | AlreadySo))
+    assert born.client("d").get(b"early") == b"kept"
+
+
+def add_again(network: Network, name: str) -> EtcdMemberId:
+    """Added by keel once every voter has been connected for five seconds."""
+    until(lambda: isinstance(etcdchange.add(host(network), address(name)), Changed | AlreadySo))
+    found = etcdchange.add(host(network), address(name))
+    assert isinstance(found, AlreadySo)
+    assert found.member is not None
+    return EtcdMemberId(found.member.id)
+
+
+def test_the_alarm_of_a_corrupt_member_goes_once_its_id_is_out_of_the_list(born: Network) -> None:
+    gone = member_id(address("b"), TOKEN)
+    wish = {"action": "ACTIVATE", "memberID": str(gone), "alarm": "CORRUPT"}
+    born.client("a")._post("maintenance/alarm", wish, 10)
+    with pytest.raises(EtcdError) as caught:
+        born.client("c").put(b"any", b"thing")
+    assert "corrupt" in caught.value.message
+    found = etcdchange.read_list(host(born))
+    assert isinstance(found, etcdchange.MemberList)
+    assert found.corrupt == {gone}
+    assert etcdchange.disarm_gone(host(born), found) == ()  # it is a member still
+    born.members["b"].kill()
+    until(lambda: isinstance(etcdchange.remove(host(born), gone), Changed | AlreadySo))
+    found = etcdchange.read_list(host(born))
+    assert isinstance(found, etcdchange.MemberList)
+    assert etcdchange.disarm_gone(host(born), found) == (gone,)
+    born.client("c").put(b"any", b"thing")
+    assert born.client("a").get(b"any") == b"thing"
+    found = etcdchange.read_list(host(born))
+    assert isinstance(found, etcdchange.MemberList)
+    assert found.corrupt == frozenset()

@@ -122,6 +122,7 @@ OTHER_ROOT = make.root(generation=2)
         (replace(FORMED, marker=Marker(formation=F1, attempt=2)), "start-data-foreign"),
         (replace(FORMED, data=DataState.ABSENT), "start-data-missing"),
         (replace(FORMED, data=DataState.EMPTY, marker=None), "start-data-missing"),
+        (replace(BIRTH, served=True), "start-data-missing"),
         (replace(BIRTH, record=None), "start-no-record"),
         (laid(env=ENV[RecordState.EXISTING]), "start-env-stale"),
         (laid(env=b""), "start-env-stale"),
@@ -132,7 +133,8 @@ OTHER_ROOT = make.root(generation=2)
         "empty trust", "another root laid", "two roots pinned", "the record's root is another",
         "no CRL in crl.der", "another root's CRL", "another's certificate", "no certificate in it",
         "removed", "restored", "unmarked", "unmarked, formed", "another formation's data",
-        "another attempt's data", "formed, no data", "formed, empty", "no record",
+        "another attempt's data", "formed, no data", "formed, empty",
+        "served before", "no record",
         "stale environment", "no state in the environment", "somebody has a leader",
     ],
 )  # fmt: skip

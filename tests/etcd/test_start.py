@@ -20,7 +20,7 @@ from keel.mesh.etcdconf import EtcdSettings, render_env, state_of_env, with_stat
 from keel.mesh.etcdguard import Allowed
 from keel.mesh.etcdids import client_url, peer_url
 from keel.mesh.etcdmsg import ClusterRecord, RecordState
-from keel.mesh.etcdstart import awaits, guard, restart_due
+from keel.mesh.etcdstart import awaits, guard, restart_due, served
 from keel.mesh.etcdstate import Cluster, Lived, Marker, Stage
 from keel.ports import EtcdApi, EtcdMember, EtcdStatus
 from keel.types import Secret
@@ -41,6 +41,7 @@ class Answers:
     lived: int | None = None
     waits: bool = False
     gone: bool = False
+    began: bool = False
     asked: list[object] = field(default_factory=list)
 
     def leaders(self, members: Sequence[IPv6Address]) -> tuple[IPv6Address, ...]:
@@ -52,6 +53,10 @@ class Answers:
     ) -> bool:
         self.asked.append((tuple(leaders), record.epoch, me))
         return self.waits
+
+    def served(self, record: ClusterRecord, me: IPv6Address) -> bool:
+        self.asked.append((record.epoch, me))
+        return self.began
 
     def removed(self) -> bool:
         return self.gone
@@ -178,11 +183,25 @@ def test_a_birth_beside_a_leader_that_waits_for_it_joins_instead(node: FakeNode)
     assert env == with_state(env, RecordState.NEW).replace(b"STATE=new", b"STATE=existing")
 
 
-def test_a_learner_asks_nobody(node: FakeNode) -> None:
+def test_a_learner_asks_nobody_at_first_and_then_whether_it_served_before(node: FakeNode) -> None:
     record = make.record(epoch=2, state=RecordState.EXISTING, names="abcd")
     questions = Answers()
     assert run(install(node, record=record), questions).state is RecordState.EXISTING
     assert questions.asked == []
+    assert run(node, questions).state is RecordState.EXISTING
+    assert questions.asked == [(2, make.address("c"))]
+
+
+@pytest.mark.parametrize("lost", ["the data", "the marker as well", "what this boot knows as well"])
+def test_a_learner_that_served_and_has_no_data_never_starts(node: FakeNode, lost: str) -> None:
+    record = make.record(epoch=2, state=RecordState.EXISTING, names="abcd")
+    run(install(node, record=record))
+    if lost != "the data":
+        node.paths.etcd_marker.unlink()
+    if lost == "what this boot knows as well":
+        node.paths.etcd_loaded.unlink()
+        run(node, Answers(began=True))  # etcd panics once
+    assert rule_of(node, Answers(began=True)) == "start-data-missing"
 
 
 def test_a_start_over_its_own_data_asks_how_long_it_lived(node: FakeNode) -> None:
@@ -353,3 +372,27 @@ def test_only_the_record_s_cluster_can_wait_for_a_member(
         return cast(EtcdApi, by_address[address])
 
     assert awaits(at, tuple(by_address), make.record(), make.address("c")) is expected
+
+
+@pytest.mark.parametrize(
+    ("etcds", "expected"),
+    [
+        ([Listed(OURS, listed("abc", started="abc"))], True),
+        ([Listed(OURS, listed("abc", started="ab"))], False),
+        ([Listed(OURS, listed("ab", started="ab"))], False),
+        ([Listed(7, listed("abc", started="abc"))], False),
+        ([Listed(broken=True), Listed(OURS, listed("abc", started="abc"))], True),
+        ([Listed(broken=True), Listed(broken=True)], False),
+    ],
+    ids=[
+        "started", "never started", "removed", "another cluster", "the second answers",
+        "nobody answers",
+    ],
+)  # fmt: skip
+def test_who_is_listed_as_started_served_before(etcds: list[Listed], expected: bool) -> None:
+    by_address = {make.address(name): etcd for name, etcd in zip("ab", etcds, strict=False)}
+
+    def at(address: IPv6Address) -> EtcdApi:
+        return cast(EtcdApi, by_address.get(address, Listed(broken=True)))
+
+    assert served(at, make.record(), make.address("c")) is expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -10,7 +11,7 @@ from typing import Literal
 import pytest
 
 from keel.cli.etcd import Recover
-from keel.errors import Exit, KeelError, PeerError, Refused
+from keel.errors import EtcdError, Exit, KeelError, PeerError, Refused
 from keel.mesh import etcdgrow, etcdmember, etcdrecover, etcdstore, growth, up
 from keel.mesh.duty import Duty, Result
 from keel.mesh.etcdstate import Lived, Stage
@@ -126,8 +127,24 @@ def test_one_whose_data_etcd_calls_corrupt_serves_nothing(world: World) -> None:
     before = own_id(world, "b")
     recover(world, "b")
     world.etcd.corrupt.clear()
+    with pytest.raises(EtcdError):
+        world.host("a").etcd_at(LOCALHOST).put(b"late", b"no")
     whole_again(world, "b")
     assert own_id(world, "b") != before
+    assert the_cluster(world).alarms == set()
+    world.host("a").etcd_at(LOCALHOST).put(b"late", b"kept")
+
+
+def test_an_alarm_that_cannot_be_taken_back_now_is_taken_back_by_a_later_pass(
+    world: World,
+) -> None:
+    the_cluster(world).alarms.add(7)
+    world.etcd.lost_requests["disarm"] = 1
+    assert "alarm" not in membership(world).text
+    assert "alarm" in membership(world).text
+    assert the_cluster(world).alarms == set()
+    the_cluster(world).alarms.add(own_id(world, "b"))
+    assert "alarm" not in membership(world).text  # it is a member: its data has to go first
 
 
 def test_an_old_disk_is_not_taken_for_a_restored_one_again(world: World) -> None:
@@ -354,3 +371,36 @@ def test_the_tend_goes_on_with_what_was_asked_for(world: World) -> None:
     came_to = duty(world, "b", etcdrecover.NAME)
     assert (came_to.result, came_to.open) == (Result.DONE, True)
     whole_again(world, "b")
+
+
+def test_a_learner_that_lost_its_data_before_it_heard_of_a_leader_is_told_the_cure(
+    world: World,
+) -> None:
+    """It published itself once; over an empty directory etcd would panic, again and again."""
+    world.etcd.catch_up_seconds = 10**6
+    world.join("d", world.invite("a"))
+    world.settle()
+    d = world.net.nodes["d"]
+    for _ in range(4):
+        if any(m.learner and m.client_urls for m in the_cluster(world).members.values()):
+            break
+        world.timers("a", "d", seconds=5.0)
+    cluster = etcdstore.load_cluster(d.host)
+    etcdstore.save_cluster(d.host, replace(cluster, stage=Stage.STARTING))
+    lose(world, "d")
+    world.refused.clear()
+    world.tend("d")
+    kept = [(one.code, one.remedy) for one in etcdstore.load_failures(d.host).entries]
+    assert [code for code, _ in kept] == ["etcd-data-missing"]
+    assert "`keel mesh etcd recover --replace`" in kept[0][1]
+    d.units.start_without_effect(UNIT)
+    assert "start-data-missing" in [
+        getattr(e, "rule", "") for who, e in world.refused if who == "d"
+    ]
+    assert not any("panics" in line for line in world.etcd.log)
+    world.etcd.catch_up_seconds = 6.0
+    assert isinstance(recover(world, "d"), Done)
+    grow(world, "a", "b", "c", "d")
+    world.timers("a", "b", "c", "d")
+    assert etcdstore.load_failures(d.host).entries == ()
+    assert d.host.etcd_at(LOCALHOST).get(b"early") == b"kept"

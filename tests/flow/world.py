@@ -94,6 +94,9 @@ class Asks:
     ) -> bool:
         return etcdstart.awaits(self.host.etcd_at, leaders, record, me)
 
+    def served(self, record: ClusterRecord, me: IPv6Address) -> bool:
+        return etcdstart.served(self.host.etcd_at, record, me)
+
     def removed(self) -> bool:
         return etcdlived.removed(self.host)
 
