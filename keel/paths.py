@@ -300,6 +300,11 @@ class Paths:
         return self.run / "holder-compared"
 
     @cached_property
+    def doubted(self) -> Path:
+        """Who claimed to hold more of the holder's than it could show, in this boot."""
+        return self.run / "doubted.json"
+
+    @cached_property
     def expelled(self) -> Path:
         """The removed keys of which etcd's list was seen to be free in this boot."""
         return self.run / "expelled.json"

@@ -101,7 +101,7 @@ def probe_capable(host: Host, node: Node) -> Answers:
         timeout_seconds=PROBE_SECONDS,
     )
     said = {m: answer.body for m, answer in heard.items() if not isinstance(answer, KeelError)}
-    etcdmemory.notice(host, said.values())
+    etcdmemory.notice(host, node, said)
     return said
 
 

@@ -76,6 +76,7 @@ class GrantContext:
     pinned: frozenset[Fingerprint]
     trusted: bool
     holder_epoch: int = 0
+    holder: SigningKey | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +98,7 @@ class RecordContext:
     cluster: Cluster
     holder_epoch: int
     window_open: bool
+    holder: SigningKey | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +137,11 @@ def check_grant(grant: Grant, context: GrantContext, now: datetime) -> CheckedGr
             "`keel mesh leave` here, then join again with a new invite",
         )
     holder = check_holder(  # 8
-        grant.holder, roots, mesh=context.mesh, held_epoch=context.holder_epoch
+        grant.holder,
+        roots,
+        mesh=context.mesh,
+        held_epoch=context.holder_epoch,
+        held=context.holder,
     )
     return CheckedGrant(
         grant=grant, intermediate=intermediate, roots=roots, holder=holder, crl_number=crl.number
@@ -143,10 +149,15 @@ def check_grant(grant: Grant, context: GrantContext, now: datetime) -> CheckedGr
 
 
 def check_holder(
-    raw: bytes, roots: Sequence[x509.Certificate], *, mesh: MeshId, held_epoch: int
+    raw: bytes,
+    roots: Sequence[x509.Certificate],
+    *,
+    mesh: MeshId,
+    held_epoch: int,
+    held: SigningKey | None = None,
 ) -> HolderRecord:
     """Who may sign? In order: 1 holder-malformed, 2 holder-signature (by one of the roots),
-    3 holder-other-mesh, 4 holder-roots (names its signer), 5 holder-old."""
+    3 holder-other-mesh, 4 holder-roots (names its signer), 5 holder-old, 6 holder-tie."""
     statement, _, root = _by_root(HolderRecord, HOLDER, raw, roots)
     if statement.mesh != mesh:  # 3
         raise Refused("holder-other-mesh", "the holder statement is another mesh's", LOOK)
@@ -158,6 +169,12 @@ def check_holder(
             "holder-old",
             "the holder statement is older than one that was seen here",
             "the holder was restored or moved: look at `keel mesh etcd status` on each node",
+        )
+    if statement.epoch == held_epoch and held not in (None, statement.ed25519):  # 6
+        raise Refused(
+            "holder-tie",
+            "two nodes hold the etcd root under one epoch; this one obeys the one it knew first",
+            "one of them is a copy: stop it, then look at `keel mesh etcd status` on each node",
         )
     return statement
 
@@ -181,7 +198,11 @@ def check_record(raw: bytes, context: RecordContext, now: datetime) -> CheckedRe
     if record.root != fingerprint(root):  # 4
         raise Refused("record-root", "the cluster record names another root", ASK_HOLDER)
     holder = check_holder(  # 5
-        record.holder, context.roots, mesh=context.mesh, held_epoch=context.holder_epoch
+        record.holder,
+        context.roots,
+        mesh=context.mesh,
+        held_epoch=context.holder_epoch,
+        held=context.holder,
     )
     _check_numbers(record, context)  # 6 to 9
     found = CheckedRecord(

@@ -5,11 +5,14 @@ Owns the asking. Whether the grant is believed is keel.mesh.etcdmember's and kee
 
 from __future__ import annotations
 
-from keel.errors import PeerError
+from collections.abc import Mapping
+
+from keel.errors import KeelError, PeerError, Refused
 from keel.mesh import etcdenrol, etcdissue, etcdmember, etcdreserve, etcdstore, store
 from keel.mesh.duty import Duty, done, nothing, waits
-from keel.mesh.etcdholder import holder_member, holder_of
+from keel.mesh.etcdholder import candidates, holder_of
 from keel.mesh.etcdstate import Wanted
+from keel.mesh.members import Member
 from keel.mesh.store import Node
 from keel.mesh.trust import may_ask
 from keel.outcome import Waiting
@@ -29,23 +32,40 @@ def duty(host: Host, node: Node) -> Duty:
             return waits(NAME, Waiting(what="a grant", waiting_for="the operator", why=why))
         grant_oneself(host, node)
         return done(NAME, "granted this node its own intermediate")
-    member = holder_member(host, node)
-    if member is None:
+    holders = candidates(host, node)
+    if not holders:
         why = etcdenrol.UNKNOWN_HOLDER
         return waits(NAME, Waiting(what="a grant", waiting_for="the holder", why=why))
-    try:
-        grant = etcdenrol.ask(host, node, member, enrolment(host, node), node.key)
-    except PeerError as error:
-        entry = etcdenrol.not_yet(host, Wanted.ENROL, node.key, error.text)
-        return waits(
-            NAME,
-            etcdenrol.waiting_for("a grant", member, entry),
-            is_open=etcdenrol.is_open(host, node),
-        )
+    said: dict[Member, KeelError] = {}
+    for member in holders:
+        try:
+            _ask(host, node, member)
+        except (PeerError, Refused) as error:
+            said[member] = error
+            continue
+        etcdenrol.served(host, Wanted.ENROL, node.key)
+        return done(NAME, f"{member.display} granted the intermediate")
+    return _not_yet(host, node, said)
+
+
+def _ask(host: Host, node: Node, member: Member) -> None:
+    grant = etcdenrol.ask(host, node, member, enrolment(host, node), node.key)
     with store.locked(host, "the mesh"):
         etcdmember.take_grant(host, node, grant, trusted=may_ask(node.trust, member.key))
-    etcdenrol.served(host, Wanted.ENROL, node.key)
-    return done(NAME, f"{member.display} granted the intermediate")
+
+
+def _not_yet(host: Host, node: Node, said: Mapping[Member, KeelError]) -> Duty:
+    """Queued by what the first of them said; a grant that is not believed is its giver's fault."""
+    member, error = next(iter(said.items()))
+    if isinstance(error, Refused) and len(said) == 1:
+        raise error
+    why = error.text if isinstance(error, PeerError) else error.summary()
+    entry = etcdenrol.not_yet(host, Wanted.ENROL, node.key, why)
+    return waits(
+        NAME,
+        etcdenrol.waiting_for("a grant", member, entry),
+        is_open=etcdenrol.is_open(host, node),
+    )
 
 
 def enrolment(host: Host, node: Node) -> bytes:

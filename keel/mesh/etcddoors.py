@@ -15,6 +15,7 @@ from keel.mesh import (
     etcdissue,
     etcdmeasure,
     etcdmember,
+    etcdmemory,
     etcdplace,
     etcdrecover,
     etcdrestored,
@@ -59,7 +60,7 @@ def served() -> tuple[tuple[str, Kind], ...]:
         (etcdenrol.ENROLL, Kind(body=Enroll, act=_enroll)),
         (etcdenrol.GRANT, Kind(body=TakeGrant, act=_take_grant)),
         (etcdbirth.GIVE_UP, Kind(body=GiveUp, act=_give_up)),
-        (etcdrestored.TELL, Kind(body=Tell, act=etcdrestored.tell)),
+        (etcdmemory.TELL, Kind(body=Tell, act=etcdrestored.tell)),
         (etcdrevoke.REVOKE, Kind(body=Revoke, act=etcdrevoke.obey)),
         *etcdformdoors.kinds().items(),
         *etcdmeasure.kinds().items(),
@@ -103,7 +104,9 @@ def _probe(asked: Asked) -> ProbeAnswer:
     state = own_state(asked.host, asked.spec, asked.node)
     return replace(
         state,
-        highest_lived_of_you=asked.member.lived,
+        newest_of_you=selfrecord.newest_of(asked.node, asked.member.key)
+        if asked.body.of_me
+        else None,
         trusts_you=may_ask(asked.node.trust, asked.member.key),
     )
 

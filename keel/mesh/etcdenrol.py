@@ -16,10 +16,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from keel.errors import PeerError
-from keel.mesh import etcdcert, etcdmember, etcdstore, members, store, talk
+from keel.errors import PeerError, Refused
+from keel.mesh import etcdcert, etcdmember, etcdreserve, etcdstore, members, store, talk
 from keel.mesh.duty import Duty, done, nothing, waits
-from keel.mesh.etcdholder import holder_member
+from keel.mesh.etcdholder import candidates, holder_member
 from keel.mesh.etcdmsg import Enroll, EnrollAnswer, Grant, TakeGrant, TakeGrantAnswer
 from keel.mesh.etcdstate import Queue, Queued, Wanted, dequeue, enqueue, tried
 from keel.mesh.exchange import ETCD_PATH
@@ -49,10 +49,10 @@ def relay(host: Host, node: Node) -> Duty:
     entries = _entries(host, Wanted.RELAY)
     if not entries:
         return nothing(RELAY, "nobody's request is to be relayed")
-    holder = holder_member(host, node)
-    if holder is None:
+    holders = candidates(host, node)
+    if not holders:
         return nothing(RELAY, UNKNOWN_HOLDER)
-    came_of = [_relay_one(host, node, entry, holder) for entry in entries]
+    came_of = [_relay_one(host, node, entry, holders) for entry in entries]
     left = tuple(one for one in came_of if isinstance(one, Waiting))
     if left:
         return waits(RELAY, *left, is_open=is_open(host, node))
@@ -101,6 +101,14 @@ def take(host: Host, node: Node, grant: Grant, giver: SigningKey) -> TakeGrantAn
         held = etcdstore.load_intermediate(host)
         if held is not None:
             return TakeGrantAnswer(intermediate=etcdcert.serial_of(held[1].certificate))
+        reserved = etcdreserve.held(host)
+        if reserved is not None and reserved.by != giver and not etcdstore.load_roots(host):
+            raise Refused(
+                "reserved-for-another",
+                "this member is reserved for a node that forms the cluster, and takes no other"
+                " first root",
+                "nothing: the timer tries again once that is through",
+            )
         trusted = may_ask(node.trust, giver)
         checked = etcdmember.take_grant(host, node, grant, trusted=trusted)
     return TakeGrantAnswer(intermediate=etcdcert.serial_of(checked.intermediate))
@@ -138,24 +146,37 @@ def waiting_for(what: str, whom: Member, entry: Queued) -> Waiting:
     return Waiting(what=what, waiting_for=whom.display, why=entry.why, since=entry.since)
 
 
-def _relay_one(host: Host, node: Node, entry: Queued, holder: Member) -> Waiting | str:
-    """What one request came to: what it waits for still, or how it ended."""
+def _relay_one(host: Host, node: Node, entry: Queued, holders: tuple[Member, ...]) -> Waiting | str:
+    """What one request came to: what it waits for still, or how it ended. Of several that claim to
+    hold the root one that grants what the joiner does not believe says nothing for the others."""
     joiner = node.view.by_key(entry.subject)
     if joiner is None:
         served(host, Wanted.RELAY, entry.subject)
         return "who asked is no member any more"
-    whom, came_of = holder, f"relayed the request of {joiner.display} to {holder.display}"
-    try:
-        grant = ask(host, node, holder, entry.envelope or b"", joiner.key)
-        whom, body = joiner, TakeGrant(grant=grant)
-        talk.ask(host, node, joiner, GRANT, body, TakeGrantAnswer, path=ETCD_PATH)
-    except PeerError as error:
-        if error.reason == NOT_YET or not error.reason.startswith(FINAL):
-            entry = not_yet(host, Wanted.RELAY, joiner.key, error.text)
-            return waiting_for(f"the grant of {joiner.display}", whom, entry)
-        came_of = f"{whom.display} refused the request of {joiner.display}: {error.text}"
+    said: list[tuple[Member, PeerError]] = []
+    for holder in holders:
+        whom = holder
+        try:
+            grant = ask(host, node, holder, entry.envelope or b"", joiner.key)
+            whom, body = joiner, TakeGrant(grant=grant)
+            talk.ask(host, node, joiner, GRANT, body, TakeGrantAnswer, path=ETCD_PATH)
+        except PeerError as error:
+            said.append((whom, error))
+            continue
+        served(host, Wanted.RELAY, joiner.key)
+        return f"relayed the request of {joiner.display} to {holder.display}"
+    open_ones = [one for one in said if not _is_final(one[1])]
+    if open_ones:
+        whom, first = open_ones[0]
+        entry = not_yet(host, Wanted.RELAY, joiner.key, first.text)
+        return waiting_for(f"the grant of {joiner.display}", whom, entry)
     served(host, Wanted.RELAY, joiner.key)
-    return came_of
+    whom, last = said[-1]
+    return f"{whom.display} refused the request of {joiner.display}: {last.text}"
+
+
+def _is_final(error: PeerError) -> bool:
+    return error.reason != NOT_YET and error.reason.startswith(FINAL)
 
 
 def _entries(host: Host, what: Wanted) -> tuple[Queued, ...]:

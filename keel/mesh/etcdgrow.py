@@ -26,6 +26,7 @@ from keel.mesh import (
     etcdstate,
     etcdstore,
     growth,
+    selfrecord,
     store,
     talk,
     up,
@@ -33,6 +34,7 @@ from keel.mesh import (
 from keel.mesh.birth import Party
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdchange import AlreadySo, Changed
+from keel.mesh.etcdids import id_text
 from keel.mesh.etcdmsg import PlaceAnswer, ReplaceAnswer
 from keel.mesh.etcdplan import until_clock, until_window
 from keel.mesh.etcdsight import Joiner, Sight, look
@@ -135,21 +137,21 @@ def replace_member(host: Host, node: Node, asker: Member, *, dry_run: bool) -> R
     sight = _look_for(host, node, asker)
     _check_replacement(sight, asker)
     steps = growth.replacement_plan(asker.display).steps
-    lived = asker.lived
+    known = selfrecord.newest_of(node, asker.key)
     if dry_run:
-        return ReplaceAnswer(steps=steps, lived=lived)
+        return ReplaceAnswer(steps=steps, newest_of_you=known)
     while True:
         mine = etcdchange.by_address(sight.listed, asker.address)
         if mine is not None and mine.learner and not mine.client_urls:
             raw = etcdspread.record_for(host, node, sight.listed, asker.address)
             up.kick_tend(host)  # which promotes it
-            return ReplaceAnswer(steps=steps, lived=lived, record=raw)
+            return ReplaceAnswer(steps=steps, newest_of_you=known, record=raw)
         decided = growth.plan_growth(sight.view, host.clock.now())
         mine_too = isinstance(decided, AddLearner | TakeOut | Waiting)
         stuck = _execute(host, decided, sight) if mine_too else _OTHERS_FIRST
         if isinstance(stuck, Waiting):
             return ReplaceAnswer(
-                steps=steps, lived=lived, waiting_for=stuck.waiting_for, why=stuck.why
+                steps=steps, newest_of_you=known, waiting_for=stuck.waiting_for, why=stuck.why
             )
         sight = _look_for(host, node, asker)
 
@@ -202,6 +204,10 @@ def _go_on(host: Host, node: Node) -> Duty:
         told = etcdspread.spread(host, node, sight.listed, sight.answers)
         if told:
             did.append(f"told {', '.join(told)}")
+        did += [
+            f"took back the alarm that the data of {id_text(one)}, which is gone, is corrupt"
+            for one in etcdchange.disarm_gone(host, sight.found)
+        ]
         _report_silent(host, sight)
         decided = growth.plan_growth(sight.view, host.clock.now())
         near = decided.member.id if isinstance(decided, LookAgain) else None

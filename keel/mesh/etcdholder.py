@@ -11,6 +11,9 @@ from keel.mesh.store import Node
 from keel.ports import Host
 from keel.types import SigningKey
 
+MOST_ASKED = 8
+"""Of those that claim to hold the root, while this node can tell none from the others."""
+
 
 def holder_of(host: Host, node: Node) -> SigningKey | None:
     """The holder's signing key; None when this mesh has no root that this node has heard of.
@@ -21,6 +24,12 @@ def holder_of(host: Host, node: Node) -> SigningKey | None:
     held = _held(host)
     if held is not None:
         return held.ed25519
+    return next(iter(hinted(node)), None)
+
+
+def hinted(node: Node) -> tuple[SigningKey, ...]:
+    """Every live member but this one that the roster's statements name, the highest epoch first.
+    Any member can say so, and without a root nobody can tell who lies: ask the next one as well."""
     hints = [
         _parse(raw)
         for raw in node.roster.raws.values()
@@ -32,7 +41,17 @@ def holder_of(host: Host, node: Node) -> SigningKey | None:
         for one in hints
         if node.view.by_key(one.ed25519) is not None and one.ed25519 != node.key
     ]
-    return max(live, key=lambda one: (one.epoch, one.ed25519)).ed25519 if live else None
+    live.sort(key=lambda one: (one.epoch, one.ed25519), reverse=True)
+    return tuple(dict.fromkeys(one.ed25519 for one in live))
+
+
+def candidates(host: Host, node: Node) -> tuple[Member, ...]:
+    """Whom to ask for a grant: the holder that this node obeys; before it has a root, whoever is
+    named."""
+    held = obeyed(host)
+    keys = (held,) if held else hinted(node)[:MOST_ASKED]
+    found = (node.view.by_key(key) for key in keys)
+    return tuple(one for one in found if one is not None)
 
 
 def holder_member(host: Host, node: Node) -> Member | None:
@@ -45,6 +64,12 @@ def held_epoch(host: Host) -> int:
     """The epoch of the statement that this node obeys; an older one is never obeyed again."""
     held = _held(host)
     return 0 if held is None else held.epoch
+
+
+def obeyed(host: Host) -> SigningKey | None:
+    """Whom the statement names that this node obeys."""
+    held = _held(host)
+    return None if held is None else held.ed25519
 
 
 def _held(host: Host) -> HolderRecord | None:

@@ -94,6 +94,7 @@ def grant(
             admitted=admitted,
             removed=frozenset(node.view.removed),
             ledger=ledger,
+            now=host.clock.now(),
         ),
     )
     wanted = checked.enrolment

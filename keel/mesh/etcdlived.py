@@ -62,7 +62,7 @@ def highest_lived(host: Host) -> int | None:
         answers = talk.ask_all(
             host,
             node,
-            dict.fromkeys(peers, Probe()),
+            dict.fromkeys(peers, Probe(of_me=True)),
             PROBE,
             ProbeAnswer,
             path=ETCD_PATH,
@@ -70,7 +70,7 @@ def highest_lived(host: Host) -> int | None:
         )
         heard = [one.body for one in answers.values() if not isinstance(one, KeelError)]
         if heard:
-            return max(one.highest_lived_of_you or 0 for one in heard)
+            return max(selfrecord.lived_by(node, one.newest_of_you) for one in heard)
         host.clock.sleep(PAUSE_SECONDS)
     return None
 

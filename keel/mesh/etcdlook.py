@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from cryptography import x509
 
-from keel.errors import Refused
+from keel.errors import Refused, StateCorrupt
 from keel.mesh import (
     etcdcert,
     etcdcrl,
@@ -91,9 +91,12 @@ class EtcdSeen:
 
 
 def own_role(host: Host) -> Role:
-    """This node's own etcd in a word."""
-    stage = etcdstore.load_cluster(host).stage
-    return _role(stage, etcdmember.own_status(host) if stage is not Stage.IDLE else None)
+    """This node's own etcd in a word; with a state that cannot be read none is known to serve."""
+    try:
+        stage = etcdstore.load_cluster(host).stage
+        return _role(stage, etcdmember.own_status(host) if stage is not Stage.IDLE else None)
+    except StateCorrupt:
+        return Role.SILENT
 
 
 def _role(stage: Stage, status: EtcdStatus | None) -> Role:
@@ -105,7 +108,46 @@ def _role(stage: Stage, status: EtcdStatus | None) -> Role:
 
 
 def look(host: Host, spec: Spec, node: Node, roles: Mapping[SigningKey, Role]) -> EtcdSeen:
-    """One look; `roles` is what the other members said of themselves just now."""
+    """One look; `roles` is what the other members said of themselves just now. A state file that
+    cannot be read is among the failures: a look fails for nothing that it is there to show."""
+    try:
+        return _look(host, spec, node, roles)
+    except StateCorrupt as error:
+        return _unreadable(host, roles, error)
+
+
+def _unreadable(host: Host, roles: Mapping[SigningKey, Role], error: StateCorrupt) -> EtcdSeen:
+    now = host.clock.now()
+    try:
+        kept = etcdstore.load_failures(host).entries
+    except StateCorrupt:
+        kept = ()
+    failure = Failure(
+        code=error.code,
+        subject="status",
+        text=error.summary(),
+        remedy=error.remedy(),
+        since=now,
+        last=now,
+    )
+    why = error.summary()
+    return EtcdSeen(
+        phase=Phase.WAITING,
+        cluster_id=None,
+        formation=None,
+        holder=None,
+        status=None,
+        known=Known(),
+        roles=roles,
+        certificates=(),
+        crl_number=0,
+        crl_next_update=None,
+        waiting=(Waiting(what="etcd here", waiting_for="the operator", why=why),),
+        failures=(*kept, failure),
+    )
+
+
+def _look(host: Host, spec: Spec, node: Node, roles: Mapping[SigningKey, Role]) -> EtcdSeen:
     cluster = etcdstore.load_cluster(host)
     status = etcdmember.own_status(host) if cluster.stage is not Stage.IDLE else None
     crl = etcdstore.load_crl(host)

@@ -26,7 +26,6 @@ from keel.mesh import (
     etcdstate,
     etcdstore,
     etcdtrust,
-    etcdwords,
     selfrecord,
     store,
     talk,
@@ -41,7 +40,7 @@ from keel.mesh.etcdcheck import (
     check_record,
 )
 from keel.mesh.etcdconf import EtcdSettings
-from keel.mesh.etcdholder import held_epoch
+from keel.mesh.etcdholder import held_epoch, obeyed
 from keel.mesh.etcdmsg import (
     KIND_ENROLMENT,
     KIND_GIVEN_UP,
@@ -54,7 +53,7 @@ from keel.mesh.etcdmsg import (
 from keel.mesh.etcdplan import Action, MemberView, Running
 from keel.mesh.etcdstate import Cluster, Stage, Wanted
 from keel.mesh.etcdstore import Leaves
-from keel.mesh.etcdwords import Alarm
+from keel.mesh.etcdwords import corrupt_members
 from keel.mesh.growth import Word
 from keel.mesh.identity import address_of
 from keel.mesh.keys import SigningPair
@@ -124,6 +123,7 @@ def take_grant(host: Host, node: Node, grant: Grant, *, trusted: bool) -> Checke
             pinned=held or pinned,
             trusted=trusted,
             holder_epoch=held_epoch(host),
+            holder=obeyed(host),
         ),
         host.clock.now(),
     )
@@ -148,6 +148,7 @@ def take_record(host: Host, node: Node, raw: bytes) -> CheckedRecord:
             roots=etcdstore.load_roots(host),
             cluster=cluster,
             holder_epoch=held_epoch(host),
+            holder=obeyed(host),
             window_open=store.window_is_open(host),
         ),
         host.clock.now(),
@@ -376,7 +377,7 @@ def own_word(host: Host) -> Word | None:
     status = own_status(host)
     if status is None:
         return None
-    corrupt = any(is_corrupt(text, status.member_id) for text in status.errors)
+    corrupt = status.member_id in corrupt_members(status.errors)
     return Word(
         member_id=EtcdMemberId(status.member_id),
         leader=EtcdMemberId(0 if corrupt else status.leader),
@@ -384,11 +385,6 @@ def own_word(host: Host) -> Word | None:
         applied=status.applied_index,
         learner=status.learner,
     )
-
-
-def is_corrupt(error: str, member_id: int) -> bool:
-    """Whether one of a status's errors is the alarm that this member's data is corrupt."""
-    return etcdwords.alarm_in(error) == (member_id, Alarm.CORRUPT)
 
 
 def serves(host: Host) -> bool:

@@ -23,6 +23,7 @@ from keel.mesh.etcdcrl import Reason
 from keel.mesh.etcdids import cluster_token
 from keel.mesh.etcdstate import Stage
 from keel.mesh.growth import Word
+from keel.mesh.records import in_range
 from keel.outcome import Step
 from keel.types import (
     Capability,
@@ -101,6 +102,7 @@ class ClusterRecord:
             raise ValueError("a birth replaces nobody")
         if self.members != tuple(sorted(set(self.members))):
             raise ValueError("members are listed once and in order of address")
+        in_range(self.epoch, "epoch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,13 +134,16 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What are you, and how far did you see me live (`highest_lived_of_you`)?"""
+    """What are you; and, `of_me`, what did I say of myself last?"""
+
+    of_me: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeAnswer:
     """`etcd`: what the member's own etcd said just now, None while it says nothing; `replacing`:
-    its operator asked for a new place in the cluster (recover --replace)."""
+    its operator asked for a new place in the cluster (recover --replace); `newest_of_you`: the
+    asker's own newest self record as it is known there (encoded envelope)."""
 
     capability: Capability
     confirmed: bool
@@ -153,10 +158,14 @@ class ProbeAnswer:
     root: Fingerprint | None = None
     intermediate: Serial | None = None
     given_up: tuple[FormationId, ...] = ()
-    highest_lived_of_you: int | None = None
+    newest_of_you: bytes | None = None
     trusts_you: bool = False
     etcd: Word | None = None
     replacing: bool = False
+
+    def __post_init__(self) -> None:
+        for value in (self.epoch, self.holder_epoch, self.crl_number):
+            in_range(value, "a number of the holder's")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,10 +269,10 @@ class AskReplace:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceAnswer:
     """`steps`: what the holder does; `record`: of the new place once it did; else `waiting_for` and
-    `why`. `lived`: the highest of the sender's that the holder knows."""
+    `why`. `newest_of_you`: the sender's own newest self record that the holder knows."""
 
     steps: tuple[Step, ...]
-    lived: int = 0
+    newest_of_you: bytes | None = None
     record: bytes | None = None
     waiting_for: str | None = None
     why: str | None = None

@@ -112,7 +112,7 @@ def _go_on(host: Host, node: Node) -> Done[str] | Waiting:
             why=answer.why or "its next pass goes on with it",
         )
     with store.locked(host, "the mesh"):
-        _outlive(host, node, answer.lived)
+        _outlive(host, node, selfrecord.lived_by(node, answer.newest_of_you))
         etcdmember.take_record(host, node, answer.record)
         _forget(host, node)
     return Done(value="this member has a new place; its etcd starts there as a learner")

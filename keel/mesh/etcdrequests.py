@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from ipaddress import IPv6Address
 from typing import TypeVar
 
@@ -28,6 +29,10 @@ from keel.types import MeshId, SigningKey
 
 T = TypeVar("T")
 
+MAX_UNEXPIRED = 16
+"""Of one node's intermediates, revoked ones included: a year has one or two. More would be somebody
+who fills the holder's ledger, and then the CRL."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnrolmentContext:
@@ -38,6 +43,7 @@ class EnrolmentContext:
     admitted: Mapping[SigningKey, IPv6Address]
     removed: frozenset[SigningKey]
     ledger: Ledger
+    now: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +68,7 @@ def check_enrolment(raw: bytes, context: EnrolmentContext) -> CheckedEnrolment:
     """May the holder sign this? In order: 1 enrolment-malformed, 2 enrolment-signature (by the
     member it names), 3 enrolment-other-mesh, 4 enrolment-removed, 5 enrolment-not-admitted,
     6 enrolment-address, 7 enrolment-request (the request's own form and signature),
-    8 enrolment-key-reused."""
+    8 enrolment-key-reused, 9 enrolment-too-many (for new keys only)."""
     enrolment, signer = _by_member(Enrolment, KIND_ENROLMENT, raw)
     if enrolment.ed25519 != signer:  # 2
         raise Refused("enrolment-signature", "the enrolment names another signer", ASK_AGAIN)
@@ -93,6 +99,17 @@ def check_enrolment(raw: bytes, context: EnrolmentContext) -> CheckedEnrolment:
             "enrolment-key-reused",
             "the request's key was granted to another address before",
             "the node was copied from another: `keel mesh leave` there, then join it again",
+        )
+    unexpired = [
+        line.csr_key
+        for line in granted_to(context.ledger, enrolment.address, signer)
+        if line.not_after is not None and line.not_after > context.now
+    ]
+    if request.key not in unexpired and len(unexpired) >= MAX_UNEXPIRED:  # 9
+        raise Refused(
+            "enrolment-too-many",
+            f"{len(unexpired)} intermediates that were granted to this node have not ended yet",
+            "`keel mesh leave` there, then join it again with a new invite: it gets new keys",
         )
     return CheckedEnrolment(enrolment=enrolment, request=request)
 

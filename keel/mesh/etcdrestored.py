@@ -20,7 +20,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from keel.errors import KeelError, PkiRejected, Refused
-from keel.mesh import etcdbirth, etcdcert, etcdcrl, etcdrevoke, etcdstore, store, talk
+from keel.mesh import etcdbirth, etcdcert, etcdcrl, etcdmemory, etcdrevoke, etcdstore, store, talk
 from keel.mesh.asked import Asked
 from keel.mesh.birth import Formation as Birth
 from keel.mesh.birth import HolderBook, Party
@@ -29,6 +29,7 @@ from keel.mesh.etcdcert import Authority
 from keel.mesh.etcdchain import check_grant
 from keel.mesh.etcdcheck import read_record
 from keel.mesh.etcdgrants import Event, GrantLine
+from keel.mesh.etcdmemory import TELL
 from keel.mesh.etcdmsg import ClusterRecord, Tell, TellAnswer
 from keel.mesh.etcdstate import Restored, Stage
 from keel.mesh.exchange import ETCD_PATH
@@ -37,7 +38,6 @@ from keel.mesh.store import Node
 from keel.outcome import Waiting
 from keel.ports import Host
 
-TELL = "tell"
 NAME = "memory"
 
 Told = Mapping[Member, TellAnswer]
@@ -61,6 +61,7 @@ def duty(host: Host, node: Node) -> Duty:
     if etcdstore.load_authority(host) is None:
         return nothing(NAME, "another node holds the root")
     if not _is_behind(host, node):
+        _tell_doubts(host, node)
         return nothing(NAME, "nobody knows more than this holder")
     others = etcdbirth.capable_others(node)
     heard = talk.ask_all(
@@ -73,6 +74,7 @@ def duty(host: Host, node: Node) -> Duty:
         if others and len(silent) * 2 >= len(others):
             return waits(NAME, _waiting(silent, note.since), is_open=True)
         number = _sign_on(host, node, note)
+        etcdmemory.doubt(host, [one.key for one in others if one.key not in note.heard])
     return done(NAME, f"this disk was put back; what was signed since is known again: CRL {number}")
 
 
@@ -89,6 +91,23 @@ def _is_behind(host: Host, node: Node) -> bool:
         host.files.make_dir(host.paths.run, mode=0o755)
         host.files.write(host.paths.holder_compared, b"")
     return False
+
+
+def _tell_doubts(host: Host, node: Node) -> None:
+    """Refused with the names of those who claimed more than they could show: it stops nothing, and
+    an operator has to know."""
+    names = [
+        member.display
+        for doubt in etcdmemory.load_doubts(host)
+        if (member := node.view.by_key(doubt.key)) is not None
+    ]
+    if names:
+        raise Refused(
+            "memory-unproven",
+            f"{', '.join(names)} claims to hold more than this holder ever signed, and shows"
+            " nothing of it",
+            "see who runs that node; a stranger's goes with `keel mesh remove`",
+        )
 
 
 def _take(host: Host, node: Node, told: Told) -> Restored:

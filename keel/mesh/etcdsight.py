@@ -43,6 +43,7 @@ class Sight:
     answers: Answers
     view: GrowthView
     doors: tuple[IPv6Address, ...]
+    found: etcdchange.MemberList
 
 
 def look(
@@ -62,9 +63,7 @@ def look(
             what="the cluster's growth", waiting_for="the cluster's leader", why=found.why
         )
     own = etcdmember.own_word(host)
-    words = {one.etcd.member_id: one.etcd for one in answers.values() if one.etcd}
-    if own is not None:
-        words[own.member_id] = own
+    words = _words(node, found.members, answers, own)
     anew = {m.key for m, one in answers.items() if one.replacing}
     if replacing is not None:
         anew.add(replacing)
@@ -82,7 +81,22 @@ def look(
         near=near,
         replacing=frozenset(anew),
     )
-    return Sight(listed=found.members, answers=answers, view=view, doors=doors)
+    return Sight(listed=found.members, answers=answers, view=view, doors=doors, found=found)
+
+
+def _words(
+    node: Node, members: tuple[EtcdMember, ...], answers: Answers, own: Word | None
+) -> dict[EtcdMemberId, Word]:
+    """What the members say of their own etcds; nobody speaks for an ID that etcd lists at another
+    address."""
+    said = {member.address: answer.etcd for member, answer in answers.items()}
+    said[node.address] = own
+    found = {}
+    for address, word in said.items():
+        mine = etcdchange.by_address(members, address)
+        if word is not None and mine is not None and mine.id == word.member_id:
+            found[word.member_id] = word
+    return found
 
 
 def _in_words(

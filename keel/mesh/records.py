@@ -190,8 +190,8 @@ class SelfRecord:
         _at_most(self.versions, MAX_VERSIONS, "versions")
         for root in self.roots:
             parse_hex(root, size=32)
-        _counter(self.lived, "lived")
-        _counter(self.counter, "counter")
+        in_range(self.lived, "lived")
+        in_range(self.counter, "counter")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,8 +229,8 @@ class CrlRecord:
     def __post_init__(self) -> None:
         parse_hex(self.mesh, size=16)
         parse_hex(self.ed25519, size=32)
-        _counter(self.generation, "generation")
-        _counter(self.number, "number")
+        in_range(self.generation, "generation")
+        in_range(self.number, "number")
         _at_most(self.der, MAX_CRL_BYTES, "bytes of DER")
 
 
@@ -242,7 +242,7 @@ class Generation:
     root: Fingerprint
 
     def __post_init__(self) -> None:
-        _counter(self.number, "number")
+        in_range(self.number, "number")
         parse_hex(self.root, size=32)
 
 
@@ -258,7 +258,7 @@ class HolderRecord:
     def __post_init__(self) -> None:
         parse_hex(self.mesh, size=16)
         parse_hex(self.ed25519, size=32)
-        _counter(self.epoch, "epoch")
+        in_range(self.epoch, "epoch")
         _at_most(self.generations, MAX_GENERATIONS, "generations")
 
 
@@ -275,7 +275,8 @@ def _distinct(items: Sequence[str], what: str) -> None:
         raise ValueError(f"{what} stand twice")
 
 
-def _counter(value: int, what: str) -> None:
+def in_range(value: int, what: str) -> None:
+    """ValueError for what is no count: a number that somebody else sends has an end."""
     if not 0 <= value <= MAX_COUNTER:
         raise ValueError(f"{what} is out of range")
 

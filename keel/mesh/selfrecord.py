@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from keel.errors import BadSignature, BadValue
 from keel.mesh import drafts, store, wire
-from keel.mesh.records import MAX_ENDPOINTS, SelfRecord
+from keel.mesh.records import MAX_ENDPOINTS, SELF, SelfRecord
 from keel.mesh.store import Node
 from keel.mesh.trust import operator_roots
 from keel.ports import Host
 from keel.spec.model import Spec, capability
 from keel.types import Capability, Endpoint, SigningKey
+
+MAX_OWN_BYTES = 64 * 1024
+"""As much as a roster takes of this kind."""
 
 
 def own_capability(host: Host, spec: Spec) -> Capability:
@@ -52,6 +56,17 @@ def refresh(host: Host, spec: Spec, node: Node, *, lived: int = 0) -> Node:
     )
     node, _ = store.merge_into(host, node, (wire.encode(record),))
     return node
+
+
+def lived_by(node: Node, raw: bytes | None) -> int:
+    """How long this disk lived by a self record that somebody else brings: only what this node
+    signed itself says anything about it."""
+    try:
+        envelope = wire.decode(raw or b"", max_bytes=MAX_OWN_BYTES)
+        said = wire.open_as(SelfRecord, envelope, SELF, node.key)
+    except (BadValue, BadSignature):
+        return 0
+    return said.lived if (said.mesh, said.ed25519) == (node.mesh, node.key) else 0
 
 
 def newest(node: Node) -> bytes | None:

@@ -11,6 +11,8 @@ import pytest
 from keel.errors import Refused
 from keel.mesh import wire
 from keel.mesh.etcdcert import (
+    PublicKeyHash,
+    Serial,
     der,
     fingerprint,
     public_key_hash,
@@ -40,6 +42,7 @@ from keel.mesh.etcdmsg import (
 )
 from keel.mesh.etcdpki import new_request
 from keel.mesh.etcdrequests import (
+    MAX_UNEXPIRED,
     EnrolmentContext,
     RevocationContext,
     check_enrolment,
@@ -86,6 +89,7 @@ ENROLMENT_CONTEXT = EnrolmentContext(
     admitted={key(name): address(name) for name in "abc"},
     removed=frozenset(),
     ledger=make.ledger(),
+    now=NOW,
 )
 
 
@@ -112,6 +116,31 @@ def reused() -> EnrolmentContext:
         csr_key=check_enrolment(enrolment(), ENROLMENT_CONTEXT).request.key,
     )
     return replace(ENROLMENT_CONTEXT, ledger=make.ledger(line))
+
+
+def flooded(**changes: object) -> EnrolmentContext:
+    """c was granted as many as one may have that have not ended; some are revoked."""
+    lines = [
+        replace(
+            make.grant_line("c"), serial=Serial(f"{n:040x}"), csr_key=PublicKeyHash(f"{n:064x}")
+        )
+        for n in range(1, MAX_UNEXPIRED + 1)
+    ]
+    context = replace(ENROLMENT_CONTEXT, ledger=make.ledger(*lines))
+    return replace(context, **changes)  # type: ignore[arg-type]
+
+
+def test_who_was_granted_many_is_granted_again_once_they_have_ended() -> None:
+    later = flooded(now=make.grant_line("c").not_after)
+    assert check_enrolment(enrolment(), later)
+
+
+def test_who_was_granted_many_gets_what_it_was_granted_again() -> None:
+    line = make.grant_line("c")
+    csr = new_request(pki.key(f"intermediate {address('c')} 1"), address("c"))
+    context = flooded()
+    context = replace(context, ledger=make.ledger(*context.ledger.lines[1:], line))
+    assert check_enrolment(enrolment(csr=csr), context).request.key == line.csr_key
 
 
 @pytest.mark.parametrize(
@@ -145,10 +174,12 @@ def reused() -> EnrolmentContext:
         (enrolment(address=address("b")), ENROLMENT_CONTEXT, "enrolment-address"),
         (enrolment(csr=b"\x30\x00"), ENROLMENT_CONTEXT, "enrolment-request"),
         (enrolment(), reused(), "enrolment-key-reused"),
+        (enrolment(), flooded(), "enrolment-too-many"),
     ],
     ids=[
         "1 form", "1 kind", "1 two signers", "1 body", "1 spelling", "2 another signer", "3 mesh",
         "4 removed", "5 not admitted", "6 address", "7 request", "8 key of another",
+        "9 many",
     ],
 )  # fmt: skip
 def test_an_enrolment_is_refused(raw: bytes, context: EnrolmentContext, rule: str) -> None:
@@ -242,11 +273,17 @@ def test_a_second_root_is_taken_from_a_trust_root_beside_the_pinned_one() -> Non
         ),
         (revoked_grant(), GRANT_CONTEXT, "grant-revoked"),
         (make.grant(), replace(GRANT_CONTEXT, holder_epoch=2), "holder-old"),
+        (
+            make.grant(),
+            replace(GRANT_CONTEXT, holder_epoch=1, holder=key("b")),
+            "holder-tie",
+        ),
     ],
     ids=[
         "1 mesh", "2 address", "2 key", "3 no root", "3 no certificate", "4 another root pinned",
         "4 first root from a stranger", "5 another's intermediate", "5 of another root",
         "5 no certificate", "6 CRL of another root", "7 revoked", "8 holder statement",
+        "8 another holder",
     ],
 )  # fmt: skip
 def test_a_grant_is_refused(grant: Grant, context: GrantContext, rule: str) -> None:
@@ -276,6 +313,19 @@ def test_a_grant_is_refused(grant: Grant, context: GrantContext, rule: str) -> N
 def test_a_holder_statement_is_refused(raw: bytes, rule: str) -> None:
     roots = [make.root().certificate]
     assert rule_of(lambda: check_holder(raw, roots, mesh=MESH, held_epoch=5)) == rule
+
+
+def test_of_two_holders_of_one_epoch_the_first_is_obeyed() -> None:
+    roots = [make.root().certificate]
+    raw = make.holder_statement(epoch=5)
+    first = check_holder(raw, roots, mesh=MESH, held_epoch=5, held=key("a"))
+    assert first.ed25519 == key("a")
+    assert (
+        rule_of(lambda: check_holder(raw, roots, mesh=MESH, held_epoch=5, held=key("b")))
+        == "holder-tie"
+    )
+    moved = check_holder(raw, roots, mesh=MESH, held_epoch=4, held=key("b"))
+    assert moved.ed25519 == key("a")
 
 
 def test_the_same_holder_statement_is_believed_again() -> None:
@@ -373,6 +423,7 @@ SMALL = make.formation("ac")
             "holder-other-mesh",
         ),
         (changed(), replace(RECORD_CONTEXT, holder_epoch=2), "holder-old"),
+        (changed(), replace(RECORD_CONTEXT, holder=key("b")), "holder-tie"),
         (changed(token=SECOND.token), RECORD_CONTEXT, "record-token"),
         (make.sealed(make.record(SMALL, names="ac")), RECORD_CONTEXT, "record-size"),
         (changed(cluster_id=EtcdClusterId(7)), RECORD_CONTEXT, "record-cluster-id"),
@@ -406,7 +457,8 @@ SMALL = make.formation("ac")
     ],
     ids=[
         "1 form", "1 kind", "1 members not in order", "2 another root", "2 a member", "3 mesh",
-        "4 names another root", "5 holder's mesh", "5 holder's epoch", "6 token", "7 two members",
+        "4 names another root", "5 holder's mesh", "5 holder's epoch", "5 another holder",
+        "6 token", "7 two members",
         "8 not the birth's", "8 not the one held", "9 names others", "10 two hours", "11 future",
         "12 expired", "13 given up", "14 in another cluster", "15 starting another",
         "16 same epoch", "17 formed already", "18 window",
@@ -414,6 +466,11 @@ SMALL = make.formation("ac")
 )  # fmt: skip
 def test_a_cluster_record_is_refused(raw: bytes, context: RecordContext, rule: str) -> None:
     assert rule_of(lambda: check_record(raw, context, NOW)) == rule
+
+
+def test_an_epoch_has_an_end() -> None:
+    with pytest.raises(ValueError, match="out of range"):
+        replace(BIRTH, epoch=2**63)
 
 
 def test_a_birth_replaces_nobody() -> None:

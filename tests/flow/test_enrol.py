@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from keel import codec
 from keel.errors import PeerError
 from keel.mesh import (
     etcdbirth,
@@ -22,6 +24,7 @@ from keel.mesh import (
 from keel.mesh.duty import Duty, Result
 from keel.mesh.etcdmsg import Grant, TakeGrant, TakeGrantAnswer
 from keel.mesh.etcdstate import Queued, Wanted, enqueue
+from keel.mesh.forming import Reservation
 from keel.mesh.members import find
 from keel.outcome import Waiting
 from keel.types import Capability, SigningKey
@@ -280,3 +283,26 @@ def test_the_channels_service_says_what_is_installed_now(world: World) -> None:
         answers = etcdbirth.probe_capable(world.host("a"), node)
         found += [one.capability for member, one in answers.items() if member.display == "b"]
     assert found == [Capability.ETCD, Capability.NONE, Capability.ETCD]
+
+
+def test_one_that_is_reserved_for_another_takes_no_first_root_from_its_inviter(
+    world: World,
+) -> None:
+    world.net.cut("a", "c")
+    world.join("c", world.invite("b"))
+    world.kicks.clear()
+    c, b = world.host("c"), world.loaded("b")
+    other = replace_by(b.key)
+    held = Reservation(by=other, since=c.clock.now(), until=c.clock.now() + timedelta(minutes=9))
+    c.files.write(c.paths.forming, codec.dumps(held))
+    world.tend("b")
+    assert not granted(world, "c")
+    assert queued(world, "b") == [(Wanted.RELAY, "c", 1)]
+    world.net.clock.sleep(600)
+    world.tend("b")
+    assert granted(world, "c")
+
+
+def replace_by(key: SigningKey) -> SigningKey:
+    """Another node's key."""
+    return SigningKey(key[::-1])

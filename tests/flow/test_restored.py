@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,8 +22,9 @@ from keel.mesh import (
 from keel.mesh.duty import Result
 from keel.mesh.etcdcrl import Crl
 from keel.mesh.etcdgrants import live_grant
-from keel.mesh.etcdmsg import TellAnswer
+from keel.mesh.etcdmsg import Tell, TellAnswer
 from keel.mesh.etcdstate import Restored
+from keel.mesh.receive import Asked
 from keel.types import LOCALHOST
 from tests.flow.arranged import arranged
 from tests.flow.removing import remove
@@ -161,7 +161,7 @@ def test_who_knows_no_more_is_asked_once_a_boot(world: World) -> None:
 
 def test_another_node_than_the_holder_remembers_nothing(world: World) -> None:
     assert etcdrestored.duty(world.host("b"), world.loaded("b")).result is Result.NOTHING
-    assert not etcdmemory.notice(world.host("b"), ())
+    assert not etcdmemory.notice(world.host("b"), world.loaded("b"), {})
 
 
 def test_a_holder_put_back_before_the_birth_knows_the_cluster_again(tmp_path: Path) -> None:
@@ -212,18 +212,44 @@ def test_a_holder_whose_crl_is_damaged_is_not_taken_for_one_that_was_put_back(
     world: World,
 ) -> None:
     host = world.host("a")
-    said = etcdbirth.probe_capable(host, world.loaded("a")).values()
+    said = etcdbirth.probe_capable(host, world.loaded("a"))
     host.paths.etcd_crl.write_bytes(b"")
-    assert not etcdmemory.notice(host, said)
+    assert not etcdmemory.notice(host, world.loaded("a"), said)
     assert etcdstore.load_restored(host) is None
 
 
 def test_the_note_stays_as_it_is_while_nobody_shows_more(world: World) -> None:
     host = world.host("a")
-    (first, *_) = etcdbirth.probe_capable(host, world.loaded("a")).values()
-    more = replace(first, epoch=99)
-    assert etcdmemory.notice(host, [more])
+    for name in "cd":
+        world.net.nodes[name].power_off()
+    put_back(world, "a")
+    world.settle()
+    node = world.loaded("a")
+    assert etcdmemory.notice(host, node, {})
     note = host.paths.holder_restored.read_bytes()
-    assert etcdmemory.notice(host, [more])
-    assert etcdmemory.notice(host, [first])
+    said = etcdbirth.probe_capable(host, node)
+    assert etcdmemory.notice(host, node, said)
+    assert etcdmemory.notice(host, node, {})
     assert host.paths.holder_restored.read_bytes() == note
+
+
+def test_a_holder_with_a_wrong_clock_still_sees_what_its_members_can_show(world: World) -> None:
+    put_back(world, "a")
+    world.net.nodes["a"].clock.offset = -50 * 365 * 24 * 3600.0
+    node = world.loaded("a")
+    host = world.host("a")
+    member = node.view.by_key(world.loaded("b").key)
+    assert member is not None
+    told = etcdrestored.tell(
+        Asked(
+            host=world.host("b"),
+            spec=world.spec("b"),
+            node=world.loaded("b"),
+            member=member,
+            body=Tell(),
+        )
+    )
+    found = etcdstore.load_authority(host)
+    assert found is not None
+    shown = etcdmemory._show(node, found[1].certificate, member, told)
+    assert (shown.crl_number, shown.intermediate is None) == (2, False)
