@@ -301,16 +301,28 @@ def test_peers_of_an_interface_that_is_gone_are_left_for_when_it_is_back(world: 
 
 
 class Broken:
-    """A channel whose pool fails in a way of its own."""
+    """A channel on which every exchange fails in one way of its own."""
+
+    def __init__(self, failure: Exception) -> None:
+        self._failure = failure
 
     def post_all(
         self, requests: Mapping[IPv6Address, bytes], path: str, **_: object
     ) -> Mapping[IPv6Address, bytes | Exception]:
-        return dict.fromkeys(requests, OSError("too many open files"))
+        return dict.fromkeys(requests, self._failure)
 
 
-def test_a_failure_of_the_channel_itself_is_an_answer_that_did_not_come(world: World) -> None:
-    host = replace(world.host("a"), channel=Broken())  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("failure", "found"),
+    [
+        pytest.param(OSError("too many open files"), PeerError, id="its pool"),
+        pytest.param(BadValue("answer", "too large"), BadValue, id="an answer refused unread"),
+    ],
+)
+def test_a_failure_of_the_channel_itself_is_an_answer_that_did_not_come(
+    world: World, failure: Exception, found: type[KeelError]
+) -> None:
+    host = replace(world.host("a"), channel=cast("ChannelOut", Broken(failure)))
     node = world.loaded("a")
     peers = talk.others(node)
     answers = talk.ask_all(
@@ -321,7 +333,7 @@ def test_a_failure_of_the_channel_itself_is_an_answer_that_did_not_come(world: W
         HelloAnswer,
         path=HELLO_PATH,
     )
-    assert {one.reason for one in answers.values()} == {"unreachable"}  # type: ignore[union-attr]
+    assert [type(one) for one in answers.values()] == [found, found]
 
 
 def test_a_silent_members_next_endpoint_is_the_first_when_wireguard_has_none_of_them(
@@ -377,20 +389,3 @@ def test_what_would_pull_the_ground_from_under_a_join_is_told_that_one_runs(
     assert world.loaded("a").address in world.peers("d")
     world.sync("d")
     assert world.agree("abcd")
-
-
-class Overflowing:
-    """A channel on which every answer is larger than what is read of one."""
-
-    def post_all(
-        self, requests: Mapping[IPv6Address, bytes], path: str, **_: object
-    ) -> Mapping[IPv6Address, bytes | Exception]:
-        return {one: BadValue("answer", f"too large, from {path}") for one in requests}
-
-
-def test_an_answer_that_is_refused_unread_stands_beside_its_member(world: World) -> None:
-    host, node = world.host("a"), world.loaded("a")
-    deaf = replace(host, channel=cast("ChannelOut", Overflowing()))
-    questions = {member: Hello(digest="") for member in talk.others(node)}
-    heard = talk.ask_all(deaf, node, questions, HELLO, HelloAnswer, path=HELLO_PATH)
-    assert [type(one) for one in heard.values()] == [BadValue, BadValue]
