@@ -1,14 +1,12 @@
 """The gate of `make coverage`: every line and branch runs, but for the few that are listed.
 
-It reads coverage's JSON report and tests/coverage-exempt.txt, in which a line is one of
+It reads coverage's JSON report and tests/coverage-exempt.txt, in which a line
 
     keel/mesh/x.py | function | the code, stripped | scenario
-    keel/mesh/x.py | 87.5
 
-The first exempts one line that only a scenario of the lab runs; there are at most `MOST` of them.
-The second is for a module that is being built: that much percent of it is enough. The gate is red
-for a line or branch that did not run and is not listed, for a listed line that ran or is not there,
-and for a scenario that does not exist; it names the modules that need their number no longer.
+exempts one line that only a scenario of the lab runs; there are at most `MOST` of them. The gate is
+red for a line or branch that did not run and is not listed, for a listed line that ran or is not
+there, and for a scenario that does not exist.
 
 A `match` without a default has no way past its last case: mypy's exhaustive-match proves it.
 """
@@ -46,7 +44,6 @@ class Listed:
 
     lines: dict[Line, str] = field(default_factory=dict)
     """Each with its scenario."""
-    percents: dict[str, float] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
 
@@ -57,7 +54,6 @@ class Missed:
     lines: dict[int, Line]
     branches: list[tuple[int, str]]
     """Line and text of branches that were not taken between lines that did run."""
-    percent: float
 
 
 def read_list(text: str, scenarios: set[str]) -> Listed:
@@ -68,8 +64,6 @@ def read_list(text: str, scenarios: set[str]) -> Listed:
                 pass
             case [comment] if comment.startswith("#"):
                 pass
-            case [path, percent]:
-                listed.percents[path] = float(percent)
             case [path, function, code, scenario]:
                 if scenario not in scenarios:
                     listed.faults.append(f"line {number} of the list: no scenario {scenario}")
@@ -91,11 +85,11 @@ def missed(path: str, source: str, found: Mapping[str, Any]) -> Missed:
     }
     ends = {number: end for number, end in last_cases.items() if number not in lines}
     # a comprehension or lambda that was never run to its end is no branch of its own
-    gone = [(start, to) for start, to in found["missing_branches"] if to != -start]
     taken = [
         (start, to)
-        for start, to in gone
-        if start not in lines
+        for start, to in found["missing_branches"]
+        if to != -start
+        and start not in lines
         and to not in lines
         and not (start in ends and not start < to <= ends[start])
     ]
@@ -103,24 +97,15 @@ def missed(path: str, source: str, found: Mapping[str, Any]) -> Missed:
         (start, f"{path}:{start}: never {'leaves from here' if to < 0 else f'goes to {to}'}")
         for start, to in taken
     ]
-    count = found["summary"]["num_statements"] + found["summary"]["num_branches"]
-    left = len(lines) + sum({start, to} & lines.keys() != set() for start, to in gone) + len(taken)
-    return Missed(lines, branches, 100.0 * (count - left) / count if count else 100.0)
+    return Missed(lines, branches)
 
 
 def judge(modules: Mapping[str, Missed], listed: Listed) -> Iterator[str]:
     """Every fault, as a line to print."""
     yield from listed.faults
-    for path in listed.percents:
-        if path not in modules:
-            yield f"{path} is listed and was not measured"
     seen: Counter[Line] = Counter()
     for path, module in sorted(modules.items()):
         seen.update(module.lines.values())
-        if path in listed.percents:
-            if module.percent < listed.percents[path]:
-                yield f"{path} has {module.percent:.1f} %, {listed.percents[path]} are listed"
-            continue
         for number, line in module.lines.items():
             if line not in listed.lines:
                 yield f"{path}:{number}: never runs: {line.text}"
@@ -165,14 +150,8 @@ def main() -> int:
         if path not in modules:
             faults.append(f"{path} was not measured")
     print(*faults, sep="\n")
-    for path in listed.percents:
-        if path in modules and modules[path].percent == 100.0:
-            print(f"{path} is whole: its number can go")
-    whole = sum(module.percent == 100.0 for module in modules.values())
-    print(
-        f"coverage: {whole} of {len(modules)} modules whole, {len(listed.percents)} being built, "
-        f"{len(listed.lines)} lines left to the lab, {len(faults)} faults"
-    )
+    left = len(listed.lines)
+    print(f"coverage: {len(modules)} modules, {left} lines left to the lab, {len(faults)} faults")
     return 1 if faults else 0
 
 
