@@ -323,9 +323,8 @@ def _give_up(host: Host, node: Node, asked: AskToGiveUp) -> Waiting:
     words; what the birth waits for then."""
     keys = {party.key for party in asked.members}
     members = [member for member in talk.others(node) if member.key in keys]
-    statements: dict[SigningKey, bytes] = {}
-    if node.key in keys:
-        statements[node.key] = etcdmember.give_up(host, node, asked.formation)
+    own = keys & {node.key}
+    statements = {key: etcdmember.give_up(host, node, asked.formation) for key in own}
     heard = talk.ask_all(
         host,
         node,

@@ -83,8 +83,6 @@ def give_etcd_part(host: Host, node: Node, claim: Claim) -> EtcdPart:
         return part
     joiner = Party(address=claim.address, key=claim.ed25519)
     try:
-        if store.window_is_open(host):
-            return replace(part, note=until_window(GROWTH).text)
         found = at_admission(host, node, joiner, claim.name)
     except KeelError as error:  # the grant stands, and the tend goes on
         return replace(part, note=error.summary())

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from keel.errors import Internal, KeelError, Refused
+from keel.errors import Internal, KeelError, Refused, StateCorrupt
 from keel.mesh import (
     alerting,
     etcdbirth,
@@ -107,7 +107,7 @@ def _done(one: Pass, name: str) -> Duty:
 
 def _keep(host: Host, name: str, failed: tuple[str, str, str] | None) -> None:
     """What a duty fails with now (code, text, remedy) in place of what it failed with before."""
-    before = etcdstore.load_failures(host)
+    before = _failures(host)
     after = before
     for entry in before.entries:
         if entry.subject == name and (failed is None or entry.code != failed[0]):
@@ -118,6 +118,16 @@ def _keep(host: Host, name: str, failed: tuple[str, str, str] | None) -> None:
         after = etcdstate.fail(after, code=code, subject=name, text=text, remedy=remedy, now=now)
     if after != before:
         etcdstore.save_failures(host, after)
+
+
+def _failures(host: Host) -> etcdstate.Failures:
+    """What fails by the last pass. A damaged list is begun anew, so that it stops no duty: it says
+    only what fails now, which this pass finds again."""
+    try:
+        return etcdstore.load_failures(host)
+    except StateCorrupt:
+        etcdstore.save_failures(host, etcdstate.Failures())
+        return etcdstate.Failures()
 
 
 def _birth(one: Pass) -> Duty:

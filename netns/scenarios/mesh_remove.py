@@ -57,11 +57,22 @@ def run(lab: Lab, report: Report) -> None:
     mesh.wait_until_whole(lab, (A, B, C))
     left = [name for name in (A, B, C) if window(lab, name)]
     report.expect(not left, "no window is left, and the three see each other up")
+    end_sessions(lab, B)
     begun, command = port_that_is_shut(lab, C)
     confirmed_by_members(lab, report)
     confirmed_by_the_operator(lab, report)
     undone(lab, report, begun, command)
     mesh.wait_until_whole(lab, (A, B, C))
+
+
+def end_sessions(lab: Lab, name: Name) -> None:
+    """Those whose path was cut linger until TCP gives them up, and keel would wait for their word."""
+    lab.exec(name, ["pkill", "-x", "sshd-session"], check=False)
+    lab.wait(
+        lambda: not lab.exec(name, ["pgrep", "-x", "sshd-session"], check=False).stdout,
+        20,
+        f"{name}'s SSH sessions to end",
+    )
 
 
 def port_that_is_shut(lab: Lab, name: Name) -> tuple[float, subprocess.Popen[str]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from keel.errors import ProcFailed
 from keel.mesh import alerting, etcdstore, report, status, tended, up
 from keel.mesh.duty import Duty, Result
 from keel.outcome import Done, Incomplete
@@ -172,6 +173,22 @@ def test_while_something_is_wrong_it_looks_every_minute_and_no_faster(world: Wor
     for seconds, looks in ((5.0, False), (alerting.LOOK_SECONDS, True), (5.0, False)):
         world.net.clock.sleep(seconds)
         assert (last(world) != "looked a moment ago") is looks
+
+
+def test_a_look_that_fails_is_told_itself_with_what_failed_before(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deaf(interface: str) -> object:
+        raise ProcFailed(["wg", "show", interface], 1, "no such module")
+
+    tend(world)
+    break_record(world)
+    monkeypatch.setattr(world.net.nodes["a"].wireguard, "show", deaf)
+    world.net.clock.sleep(alerting.QUIET_SECONDS)
+    world.tend("a")
+    world.settle()
+    (told,) = [what for who, what in world.net.nodes["a"].alerts.taken if who == HOOK]
+    assert {one["subject"] for one in json.loads(told)["alerts"]} >= {"etcd", "status"}
 
 
 def test_a_trial_goes_to_each_channel_and_names_those_that_fail(world: World) -> None:

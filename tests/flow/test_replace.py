@@ -353,6 +353,14 @@ def test_no_place_is_given_away_that_the_quorum_needs(world: World) -> None:
     assert refused(lambda: recover(world, "b")) in {"replace-no-quorum", "replace-no-leader"}
 
 
+def test_no_place_is_given_away_while_another_voter_s_keel_is_silent(world: World) -> None:
+    """Etcd would let it go; nobody knows whether the rest is a quorum."""
+    lose(world, "b")
+    world.net.lose("request", source="a", target="c", count=999)
+    assert refused(lambda: recover(world, "b")) == "replace-no-quorum"
+    assert len(the_cluster(world).members) == 3
+
+
 def test_asked_for_once_more_it_goes_on(world: World) -> None:
     lose(world, "b")
     world.net.lose("reply", source="b", target="a", path="/v1/etcd", skip=1)

@@ -253,3 +253,11 @@ def test_a_holder_with_a_wrong_clock_still_sees_what_its_members_can_show(world:
     assert found is not None
     shown = etcdmemory._show(node, found[1].certificate, member, told)
     assert (shown.crl_number, shown.intermediate is None) == (2, False)
+
+
+def test_doubts_that_cannot_be_read_are_none(world: World) -> None:
+    host = world.host("a")
+    etcdmemory.doubt(host, [world.loaded("b").key])
+    assert [one.key for one in etcdmemory.load_doubts(host)] == [world.loaded("b").key]
+    host.files.write(host.paths.doubted, b"[")
+    assert etcdmemory.load_doubts(host) == ()

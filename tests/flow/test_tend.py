@@ -104,3 +104,14 @@ def test_what_comes_while_a_pass_ends_is_not_left_to_the_slow_timer(world: World
     world.net.nodes["a"].units.on_stop[up.FAST_TIMER] = comes
     world.tend("a")
     assert world.net.nodes["a"].units.unit(up.FAST_TIMER).active
+
+
+def test_a_damaged_list_of_failures_stops_no_duty_and_is_begun_anew(world: World) -> None:
+    host = world.host("a")
+    world.host("a").paths.etcd_record.write_bytes(GARBAGE)
+    host.paths.etcd_failures.write_bytes(GARBAGE)
+    found = results(world)
+    assert [*found] == list(etcdtend.DUTIES)
+    failed = {name for name, result in found.items() if result is Result.FAILED}
+    assert "etcd" in failed
+    assert {one.subject for one in etcdstore.load_failures(host).entries} == failed

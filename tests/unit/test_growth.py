@@ -67,6 +67,13 @@ def word(name: str, *, applied: int = 1000, commit: int = 1000, leader: str = LE
     )
 
 
+@pytest.mark.parametrize("beyond", [-1, 2**64])
+@pytest.mark.parametrize("number_of", ["member_id", "leader", "commit", "applied"])
+def test_a_word_with_a_number_that_etcd_has_not_is_none(number_of: str, beyond: int) -> None:
+    with pytest.raises(ValueError, match="64 bits"):
+        replace(word("b"), **{number_of: beyond})  # type: ignore[arg-type]
+
+
 def waiter(name: str, *, answers: bool = True) -> Waiter:
     return Waiter(name=name, party=party(name), answers=answers)
 
