@@ -66,7 +66,7 @@ def run(lab: Lab, report: Report) -> None:
 
 
 def end_sessions(lab: Lab, name: Name) -> None:
-    """Those whose path was cut linger until TCP gives them up, and keel would wait for their word."""
+    """Those whose path was cut linger until TCP gives up; keel would wait for a word over them."""
     lab.exec(name, ["pkill", "-x", "sshd-session"], check=False)
     lab.wait(
         lambda: not lab.exec(name, ["pgrep", "-x", "sshd-session"], check=False).stdout,
