@@ -57,6 +57,7 @@ def run(lab: Lab, report: Report) -> None:
     mesh.wait_until_whole(lab, (A, B, C))
     left = [name for name in (A, B, C) if window(lab, name)]
     report.expect(not left, "no window is left, and the three see each other up")
+    lab.exec(B, ["keel", "mesh", "sync"], timeout=60)  # it was alone: it signs nothing until heard
     end_sessions(lab, B)
     begun, command = port_that_is_shut(lab, C)
     confirmed_by_members(lab, report)
