@@ -30,7 +30,7 @@ scenarios: lab-deps ## the scenarios, with their table
 
 .PHONY: check
 check: lab-deps ## everything that has to hold: what CI runs
-	$(MAKE) lint test fuzz lint-certificates
+	$(MAKE) lint coverage slow fuzz lint-certificates
 	$(MAKE) packages image-test lab-test etcd-test
 	$(MAKE) scenarios
 
