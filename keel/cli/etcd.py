@@ -67,6 +67,10 @@ class Tend:
         )
 
 
+OTHERS_PASS_SECONDS = 60.0
+"""How long a command waits for a pass of the timer's that is at work, to make its own after it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recover:
     dry_run: bool
@@ -83,7 +87,12 @@ class Recover:
         if isinstance(found, Waiting):
             said = f"{found.text}; the timer goes on"
         else:
-            duties = etcdtend.tend(host, lambda: specfile.load(host), specfile.enable_etcd)
+            duties = etcdtend.tend(
+                host,
+                lambda: specfile.load(host),
+                specfile.enable_etcd,
+                wait_seconds=OTHERS_PASS_SECONDS,
+            )
             said = "\n".join((found.value, *(f"{d.name}: {d.text}" for d in duties if d.waiting)))
         document = {"schema": "keel.recover/1", "text": said}
         return Report(text=said, document=document, exit=exit_of(found))

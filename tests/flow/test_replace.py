@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -359,6 +360,16 @@ def test_no_place_is_given_away_while_another_voter_s_keel_is_silent(world: Worl
     world.net.lose("request", source="a", target="c", count=999)
     assert refused(lambda: recover(world, "b")) == "replace-no-quorum"
     assert len(the_cluster(world).members) == 3
+
+
+def test_a_pass_that_is_at_work_just_then_is_waited_for(world: World) -> None:
+    lose(world, "b")
+    host = world.host("b")
+    at_work = ExitStack()
+    at_work.enter_context(host.locks.hold(host.paths.tend_lock, what="the tend"))
+    world.net.clock.after(5.0, at_work.close)
+    assert Recover(dry_run=False).run(host).exit is Exit.DONE
+    whole_again(world, "b")
 
 
 def test_asked_for_once_more_it_goes_on(world: World) -> None:
