@@ -720,13 +720,19 @@ def test_a_founder_makes_no_root_while_another_s_forming_holds_its_word(tmp_path
     assert etcdstore.load_holder(host) is None
 
 
-def test_a_member_that_came_back_just_now_is_waited_for(tmp_path: Path) -> None:
-    world = without_root(tmp_path)
+def one_came_back(scratch: Path) -> World:
+    """c booted, and its first sync has not run."""
+    world = without_root(scratch)
     all_trust(world, "abc")
     world.timers()
     world.net.nodes["c"].power_off()
     world.boot("c")
     world.kicks.clear()
+    return world
+
+
+def test_a_member_that_came_back_just_now_is_waited_for(tmp_path: Path) -> None:
+    world = one_came_back(tmp_path)
     world.net.clock.after(5.0, world.settle)
     assert isinstance(world.form("a"), Done)
     said = world.net.nodes["a"].console.waited
@@ -737,12 +743,7 @@ def test_a_member_that_came_back_just_now_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_one_that_stays_behind_is_named_after_a_minute(tmp_path: Path) -> None:
-    world = without_root(tmp_path)
-    all_trust(world, "abc")
-    world.timers()
-    world.net.nodes["c"].power_off()
-    world.boot("c")
-    world.kicks.clear()
+    world = one_came_back(tmp_path)
     with pytest.raises(Refused) as caught:
         world.form("a")
     assert "c" in caught.value.summary()
