@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from netns.scenario import Report
 from netns.topology import WIREGUARD_PORT, Name, names, node
 
 NAME = "mesh_join"
-ROWS = ("M1", "M2", "M3", "P2")
+ROWS = ("M1", "M2", "M3", "M5", "M6", "M8", "E6", "P2")
 LINK = "125ms,12.5ms,1%"
 
 A, B, C = EVERYONE = names(3)
@@ -31,6 +32,8 @@ def run(lab: Lab, report: Report) -> None:
     for name in EVERYONE:
         listeners(lab, report, name)
         state_on_disk(lab, report, name)
+    obeyed(lab, report)
+    one_roster(lab, report)
     planted(lab, report)
     power_cut(lab, report)
 
@@ -87,6 +90,32 @@ def state_on_disk(lab: Lab, report: Report, name: Name) -> None:
         not wrong and places <= seen,
         f"{name}: modes and owners of {len(seen)} files, wrong {wrong or 'none'}",
     )
+
+
+def obeyed(lab: Lab, report: Report) -> None:
+    """A joiner's only trust root is its inviter; the inviter obeys nobody but its own operator."""
+    for name, origins in ((A, {"none"}), (B, {"joined", "none"}), (C, {"joined", "none"})):
+        argv = ["keel", "mesh", "trust", "list", "--json"]
+        found = json.loads(lab.exec(name, argv).stdout)["members"]
+        roots = {member["name"] for member in found if member["root"] == "joined"}
+        met = {member["root"] for member in found} == origins and roots <= {A}
+        report.expect(met, f"{name} obeys {', '.join(roots) or 'nobody else'}")
+
+
+def one_roster(lab: Lab, report: Report) -> None:
+    """`keel mesh sync` reaches every member now, and then all of them hold the same records."""
+    for name in EVERYONE:
+        done = lab.exec(name, ["keel", "mesh", "sync", "--json"], timeout=60, check=False)
+        reached = set(json.loads(done.stdout)["reached"])
+        report.expect(
+            reached == {*EVERYONE} - {name}, f"{name} exchanges with {', '.join(sorted(reached))}"
+        )
+    seconds = lab.wait(partial(is_one, lab), 60, "one digest of the roster")
+    report.note(f"one roster on all of them {seconds:.1f} s later")
+
+
+def is_one(lab: Lab) -> bool:
+    return len({mesh.status(lab, name)["mesh"]["digest"] for name in EVERYONE}) == 1
 
 
 def planted(lab: Lab, report: Report) -> None:

@@ -27,6 +27,13 @@ PING 198.51.100.2 (198.51.100.2) 56(84) bytes of data.
 64 bytes from 198.51.100.2: icmp_seq=3 ttl=64 time=251 ms (DUP!)
 """
 
+# M4, M12 to M14, R and most of O are not built yet.
+BUILT = (
+    *(f"M{number}" for number in (1, 2, 3, 5, 6, 7, 8, 9, 10, 11)),
+    *(f"E{number}" for number in range(1, 23)),
+    *("O4", "P1", "P2", "Q2", "Q3", "Q4"),
+)
+
 
 def make_result(name: str, verdict: str = "passed") -> Result:
     return Result(name=name, rows=("M1", "M2"), seconds=61.2, verdict=verdict)
@@ -151,6 +158,11 @@ def test_a_scenario_whose_process_dies_is_red_and_the_others_have_their_results(
     ]
     assert cleaned == [first.name]
     assert table(results).endswith("1 passed, 1 failed\n")
+
+
+def test_every_row_that_is_built_is_shown_by_a_scenario() -> None:
+    shown = {row for scenario in discover() for row in scenario.rows}
+    assert [row for row in BUILT if row not in shown] == []
 
 
 def test_every_scenario_is_required_by_name() -> None:
