@@ -17,7 +17,7 @@ from netns.scenario import SHORT, STANDARD, Report
 from netns.topology import Name, Quality, names
 
 NAME = "etcd_form"
-ROWS = ("E13", "E19", "E20", "E21")
+ROWS = ("M6", "E13", "E19", "E20", "E21")
 LINK = "125ms,12.5ms,1%"
 
 EVERYONE = names(3)

@@ -11,7 +11,7 @@ from netns.scenario import Report
 from netns.topology import Name, names
 
 NAME = "etcd_races"
-ROWS = ("E1", "E8", "E10", "E11")
+ROWS = ("E1", "E8", "E9", "E10", "E11")
 LINK = "20ms,2ms,0%"
 MEMBERS = 4
 

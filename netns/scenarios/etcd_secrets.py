@@ -15,7 +15,7 @@ from netns.secrets import Found, files_below, search
 from netns.topology import Name, names
 
 NAME = "etcd_secrets"
-ROWS = ("E7", "M2")
+ROWS = ("E6", "M2")
 LINK = "5ms,0ms,0%"
 
 EVERYONE = names(3)
