@@ -1,16 +1,19 @@
 """Power cuts in the middle of a birth, samples of them: one cluster comes of it, by the timers
-alone or the same command, and what was written before is still there. Wiped members stay out.
+alone or the same command, and what was written before is still there; also when the third is back
+only three hours later. Wiped members stay out.
 """
 
+import base64
 import json
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from netns import mesh, registry
+from netns import clock, mesh, registry
 from netns.lab import Lab, forget_snapshot
 from netns.scenario import Report
 from netns.topology import Name, names
@@ -29,6 +32,9 @@ MARKER = "var/lib/keel-etcd/marker.json"
 HIT_SECONDS = 90
 BIRTH_SECONDS = 150
 WAY_OUT = "move it back"
+LATER = "+3h"
+TWO_HOURS = timedelta(hours=2)
+"""Of the machine's clock: a record that was signed three hours later lives for longer than that."""
 
 Judge = Callable[[], bool]
 
@@ -91,18 +97,46 @@ def two_between_record_and_start(lab: Lab, report: Report, token: str) -> None:
 
 
 def third_confirmed_and_dead(lab: Lab, report: Report, token: str) -> None:
-    """The third is confirmed and goes down before its etcd starts: the others form and serve, and
-    it joins the same cluster when it is back."""
-    joining = in_background(lab, C, token)
+    """The third is confirmed and goes down before its etcd starts: the others form and serve at
+    once. It is back three hours later, by keel's clock on all three: the record has expired, and by
+    the timers alone it joins the same cluster.
+    """
+    in_background(lab, C, token)
     cut_when(lab, {C: lambda: confirmed(lab) and not on_disk(lab, C, MARKER)})
     report.expect(not on_disk(lab, C, MARKER), "c is cut: confirmed, its etcd never started")
     registry.wait_for_voters(lab, (A, B), BIRTH_SECONDS)
-    report.expect(registry.put(lab, A, "without", "c"), "the other two serve")
+    written = all(registry.put(lab, name, f"by-{name}", "without c") for name in (A, B))
+    report.expect(written, "the other two serve, written through each")
     before = registry.cluster(lab, A).identity
+    three_hours_pass(lab)
     lab.start(C)
-    finish(lab, report, token, joining)
-    same = registry.cluster(lab, C).identity == before
-    report.expect(same and registry.get(lab, C, "without") == "c", "c is in the same cluster")
+    begun = time.monotonic()
+    registry.wait_for_voters(lab, EVERYONE, BIRTH_SECONDS)
+    report.note(f"three hours later: c votes {time.monotonic() - begun:.0f} s after its boot")
+    same = registry.judge_one_cluster(lab, report, EVERYONE, "later").identity == before
+    read = [registry.get(lab, C, f"by-{name}") for name in (A, B)]
+    report.expect(same and read == ["without c"] * 2, f"c is in the same cluster, it reads {read}")
+    lives = expires(lab, C) - datetime.now(UTC)
+    report.expect(lives > TWO_HOURS, f"by a record of then, which lives for another {lives}")
+    for name in EVERYONE:
+        clock.restore(lab, name)
+    for name in EVERYONE:
+        lab.exec(name, ["systemctl", "restart", "keel-channel.service"])
+
+
+def three_hours_pass(lab: Lab) -> None:
+    """For all that keel runs there; etcd's certificates are by the machine's clock, as before."""
+    for name in EVERYONE:
+        clock.shift(lab, name, LATER)
+        clock.shift_guard(lab, name, LATER)
+    for name in (A, B):
+        lab.exec(name, ["systemctl", "restart", "keel-channel.service"])
+
+
+def expires(lab: Lab, name: Name) -> datetime:
+    """When the record that the member has taken ends."""
+    payload = json.loads(base64.b64decode(str(document(lab, name, RECORD)["payload"])))
+    return datetime.fromisoformat(payload["expires"])
 
 
 def wiped(lab: Lab, report: Report) -> None:
