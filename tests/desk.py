@@ -60,6 +60,35 @@ class TestClock:
         raise AssertionError("a server does not sleep")
 
 
+class HandClock(TestClock):
+    """Seconds pass by hand alone, and no further than the server has taken note of.
+
+    The server looks at the clock twice in each round of its loop, so four looks hold a round that
+    was whole."""
+
+    def __init__(self) -> None:
+        self._elapsed = 0.0
+        self._looks = 0
+        self._looked = threading.Condition()
+
+    def monotonic(self) -> float:
+        with self._looked:
+            self._looks += 1
+            self._looked.notify_all()
+            return self._elapsed
+
+    def pass_on(self, seconds: float) -> None:
+        with self._looked:
+            self._elapsed += seconds
+            seen = self._looks + 4
+            assert self._looked.wait_for(lambda: self._looks >= seen, timeout=60)
+
+    def settle(self) -> None:
+        """What was sent has arrived: a connection, then its bytes."""
+        for _ in range(3):
+            self.pass_on(0.0)
+
+
 class Desk:
     """Handles messages and join requests as the flows do: lock, judge, keep, answer."""
 
@@ -153,11 +182,15 @@ NO_RATE = Limits(source_rate=None, total_rate=None)
 
 
 @contextmanager
-def serving(handler: Handler, limits: Limits = NO_RATE) -> Iterator[int]:
+def serving(
+    handler: Handler, limits: Limits = NO_RATE, clock: TestClock | None = None
+) -> Iterator[int]:
     """A running server on a loopback socket that also takes 127.0.0.0/8; yields its port."""
     sock = listening()
     port = sock.getsockname()[1]
-    server = ChannelServer([sock], handler, clock=TestClock(), temporary=TEMPORARY, limits=limits)
+    server = ChannelServer(
+        [sock], handler, clock=clock or TestClock(), temporary=TEMPORARY, limits=limits
+    )
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -31,9 +31,11 @@ class Limits:
     connections: int = 64
     per_source: int = 2
     waiting: int = 16
+    waiting_seconds: float = 1.0
     request_seconds: float = 10.0
     answer_seconds: float = 30.0
     idle_seconds: float = 30.0
+    look_seconds: float = 1.0
     threads: int = 4
     source_rate: Rate | None = SOURCE_RATE
     total_rate: Rate | None = TOTAL_RATE

@@ -43,7 +43,6 @@ MAX_HEADER_BYTES = 8192
 CANNOT = "this node cannot answer now"
 """All that an error says outside beside its code: nobody was proven, and its words name paths,
 programs and processes of this node."""
-WAITING_SECONDS = 1.0
 _FIRST_INHERITED = 3  # sd_listen_fds(3)
 
 
@@ -75,6 +74,7 @@ class ChannelServer:
         if not sockets:
             raise UsageError("no socket was passed; the channel is started by keel-channel.socket")
         bounds = limits or Limits()
+        self._look_seconds = bounds.look_seconds
         self._map: dict[int, Any] = {}
         self._stopped = threading.Event()
         self._tasks = ThreadedTaskDispatcher()
@@ -88,7 +88,7 @@ class ChannelServer:
     def run(self) -> None:
         """Serve; when stopped, close every connection and the sockets."""
         while not self._stopped.is_set():
-            wasyncore.loop(timeout=1.0, use_poll=True, map=self._map, count=1)
+            wasyncore.loop(timeout=self._look_seconds, use_poll=True, map=self._map, count=1)
         self._tasks.shutdown()
         wasyncore.close_all(self._map)
 
@@ -210,6 +210,9 @@ class _Waiting(NamedTuple):
     address: tuple[Any, ...]
     since: float
 
+    def overdue(self, now: float, limits: Limits) -> bool:
+        return now - self.since >= limits.waiting_seconds
+
 
 class _Listener(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
     """Accepts within (S2) and hangs up what is overdue (S1)."""
@@ -271,7 +274,7 @@ class _Listener(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         for one in self._waiting:
             if self._make_room(one.address[0]):
                 self.channel_class(self, one.connection, one.address, self.adj, map=self._map)
-            elif len(still) < self.limits.waiting and moment - one.since < WAITING_SECONDS:
+            elif len(still) < self.limits.waiting and not one.overdue(moment, self.limits):
                 still.append(one)
             else:
                 log.info("too many connections, closing one from %s", one.address[0])

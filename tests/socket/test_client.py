@@ -154,9 +154,9 @@ def _silent(sock: socket.socket) -> None:
 )
 def test_the_deadline_is_total(behave: Callable[[socket.socket], None]) -> None:
     with _raw_server(behave) as port:
-        reason, seconds = _failure(port)
+        reason, seconds = _failure(port, timeout=0.3)
         assert reason == "timeout"
-        assert 0.9 < seconds < 3
+        assert 0.3 <= seconds < 3
 
 
 def test_a_deadline_that_passed_before_the_first_byte_is_a_timeout() -> None:
@@ -286,7 +286,7 @@ def test_the_silent_cost_one_deadline_together() -> None:
         found = channel.post_all(
             {IPv6Address(f"::ffff:127.0.0.{number}"): b"" for number in (1, 60)},
             "/v1/hello",
-            timeout_seconds=1.0,
+            timeout_seconds=0.3,
         )
         assert time.monotonic() - started < 3
         assert isinstance(found[HERE], PeerError)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import errno
 import http.client
@@ -12,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from ipaddress import IPv6Address
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from tests.desk import (
     NO_RATE,
     TEMPORARY,
     Asker,
+    HandClock,
     TestClock,
     connect,
     echo,
@@ -34,7 +36,8 @@ from tests.desk import (
     serving,
 )
 
-QUICK = dataclasses.replace(NO_RATE, request_seconds=0.5, answer_seconds=0.5, idle_seconds=0.5)
+LOOKS = dataclasses.replace(NO_RATE, look_seconds=0.005)
+"""The server's own bounds; on a clock that is set by hand it looks often."""
 HEAD = b"POST /v1/hello HTTP/1.1\r\nHost: keel\r\nContent-Length: 5\r\n\r\n"
 
 
@@ -56,8 +59,46 @@ def _ends_within(sock: socket.socket, seconds: float) -> float:
     return time.monotonic() - started
 
 
+def _hung_up_after(
+    sock: socket.socket, clock: HandClock, meanwhile: Callable[[], object] = lambda: None
+) -> float:
+    """A second after the other passes by hand until the other side closes: after how many."""
+    clock.settle()
+    sock.setblocking(False)
+    for seconds in range(1, 100):
+        clock.pass_on(1.0)
+        try:
+            meanwhile()
+            while sock.recv(65536):
+                pass
+        except BlockingIOError:
+            continue
+        except OSError:
+            pass
+        return seconds
+    raise AssertionError("nobody hung up")
+
+
+@contextmanager
+def _ticking(clock: HandClock) -> Iterator[None]:
+    """Time passes by itself, as fast as the server looks."""
+    stop = threading.Event()
+
+    def tick() -> None:
+        while not stop.is_set():
+            clock.pass_on(1.0)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(timeout=60)
+
+
 def _until_served(port: int, *, source: str = "127.0.0.2") -> None:
-    """Try until there is room for one more connection, 5 s at most."""
+    """Try until there is room for one more connection."""
     deadline = time.monotonic() + 20
     while True:
         try:
@@ -150,51 +191,54 @@ def test_a_rate_is_kept(rates: dict[str, Rate]) -> None:
     ],
 )
 def test_a_request_that_is_not_complete_in_time_is_hung_up_on(sent: bytes) -> None:
-    with serving(echo, QUICK) as port, connect(port) as sock:
+    clock = HandClock()
+    with serving(echo, LOOKS, clock) as port, connect(port) as sock:
         sock.sendall(sent)
-        assert 0.4 < _ends_within(sock, 20) < 10
+        assert _hung_up_after(sock, clock) == 11
 
 
 def test_bytes_that_keep_coming_do_not_buy_time() -> None:
-    with serving(echo, QUICK) as port, connect(port) as sock:
-        started = time.monotonic()
-        with contextlib.suppress(OSError):
-            while time.monotonic() - started < 20:
-                sock.sendall(b"P")
-                threading.Event().wait(0.05)
-        assert time.monotonic() - started < 10
+    clock = HandClock()
+    with serving(echo, LOOKS, clock) as port, connect(port) as sock:
+        assert _hung_up_after(sock, clock, lambda: sock.sendall(b"P")) == 11
 
 
 def test_an_answer_that_is_not_taken_is_given_up() -> None:
     def huge(path: str, source: IPv6Address, body: bytes) -> HttpReply:
         return HttpReply(status=200, body=bytes(12 << 20))
 
-    limits = dataclasses.replace(QUICK, per_source=1)
-    with serving(huge, limits) as port, connect(port) as sock:
+    clock, limits = HandClock(), dataclasses.replace(LOOKS, per_source=1)
+    with serving(huge, limits, clock) as port, connect(port) as sock:
         sock.sendall(HEAD + b"12345")
         assert sock.recv(9) == b"HTTP/1.1 "
-        _until_served(port)
+        with _ticking(clock):
+            _until_served(port)
+        assert clock.monotonic() > limits.answer_seconds
 
 
 def test_an_idle_connection_is_closed_and_a_working_one_is_kept() -> None:
-    with serving(echo, QUICK) as port:
+    clock = HandClock()
+    with serving(echo, LOOKS, clock) as port:
         asker = Asker(port)
         for _ in range(4):
             assert asker.post("/v1/hello", b"")[0] == 200
-            threading.Event().wait(0.3)
+            clock.pass_on(29.0)
         asker.close()
         with connect(port) as sock:
             sock.sendall(HEAD + b"12345")
-            assert 0.4 < _ends_within(sock, 20) < 10
+            assert sock.recv(65536).startswith(b"HTTP/1.1 200 ")
+            assert _hung_up_after(sock, clock) == 31
 
 
 def test_a_source_has_two_connections_and_an_idle_one_makes_room() -> None:
-    with serving(echo) as port:
+    clock = HandClock()
+    with serving(echo, LOOKS, clock) as port:
         busy = [connect(port) for _ in range(2)]
         for sock in busy:
             sock.sendall(HEAD)
+        clock.settle()
         with connect(port) as third:
-            assert _ends_within(third, 20) < 10
+            assert _hung_up_after(third, clock) == 1
         assert post(port, "/v1/hello", b"", source="127.0.0.3")[0] == 200
         busy[0].sendall(b"12345")
         assert busy[0].recv(100).startswith(b"HTTP/1.1 200")
@@ -220,13 +264,14 @@ def test_those_who_wait_for_room_are_closed_with_the_server_and_are_not_many() -
 
 
 def test_all_together_have_so_many_connections() -> None:
-    limits = dataclasses.replace(NO_RATE, connections=3)
-    with serving(echo, limits) as port:
+    clock, limits = HandClock(), dataclasses.replace(LOOKS, connections=3)
+    with serving(echo, limits, clock) as port:
         busy = [connect(port, f"127.0.0.{number}") for number in range(10, 13)]
         for sock in busy:
             sock.sendall(HEAD)
+        clock.settle()
         with connect(port, "127.0.0.20") as fourth:
-            assert _ends_within(fourth, 20) < 10
+            assert _hung_up_after(fourth, clock) == 1
         busy[0].close()
         _until_served(port, source="127.0.0.20")
         for sock in busy:
@@ -237,7 +282,7 @@ def test_an_honest_member_is_served_within_5_seconds_beside_eight_dribblers() ->
     stop = threading.Event()
 
     def dribble(port: int, source: str) -> None:
-        """A byte a second on as many connections as it gets, and again when hung up on."""
+        """A byte at a time on as many connections as it gets, and again when hung up on."""
         socks: list[socket.socket] = []
         while not stop.is_set():
             while len(socks) < 4:
@@ -248,7 +293,7 @@ def test_an_honest_member_is_served_within_5_seconds_beside_eight_dribblers() ->
                 except OSError:
                     sock.close()
                     socks.remove(sock)
-            stop.wait(1.0)
+            stop.wait(0.2)
         for sock in socks:
             sock.close()
 
@@ -261,7 +306,7 @@ def test_an_honest_member_is_served_within_5_seconds_beside_eight_dribblers() ->
             thread.start()
         try:
             for _ in range(3):
-                stop.wait(0.7)
+                stop.wait(0.2)
                 started = time.monotonic()
                 assert post(port, "/v1/hello", b"x" * 200_000)[0] == 200
                 assert time.monotonic() - started < 5

@@ -40,7 +40,7 @@ def server(status: int) -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
             pass
 
     with HTTPServer(("127.0.0.1", 0), Handler) as found:
-        thread = threading.Thread(target=found.serve_forever, daemon=True)
+        thread = threading.Thread(target=found.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{found.server_address[1]}/hook?key=s3cret", taken
         found.shutdown()

@@ -11,7 +11,7 @@ import pytest
 
 from keel.ports import Completed
 from keel.system.clock import SystemClock
-from keel.system.gauge import LinuxGauge
+from keel.system.gauge import TRY_SECONDS, LinuxGauge
 from keel.types import LOCALHOST
 from tests.fakes import FakeProc, VirtualClock
 
@@ -40,10 +40,10 @@ def test_a_refused_connection_has_no_time() -> None:
 
 
 class Impatient(VirtualClock):
-    """Every look at it is a second later."""
+    """Every look at it is nearly a whole try later."""
 
     def monotonic(self) -> float:
-        self.sleep(1.0)
+        self.sleep(TRY_SECONDS - 0.1)
         return super().monotonic()
 
 
