@@ -77,7 +77,7 @@ def started(pid: int) -> str:
     """When a process began, in the kernel's ticks; empty when there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter when it ends in this moment
         return ""
 
 

@@ -51,3 +51,11 @@ def test_a_lab_that_never_was_has_no_state(base: Path) -> None:
 def test_a_process_is_known_by_its_start_not_by_its_number_alone() -> None:
     assert state.started(1)
     assert state.started(2**22 + 1) == ""
+
+
+def test_a_process_that_ends_while_it_is_looked_at_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_: Path) -> str:
+        raise ProcessLookupError  # /proc/PID/stat was open by then
+
+    monkeypatch.setattr(Path, "read_text", gone)
+    assert state.started(1) == ""
