@@ -29,10 +29,7 @@ def main() -> int:
         sys.stderr.write("netns/imagetest: error: needs root\n")
         return 77
     with tempfile.TemporaryDirectory() as scratch:
-        for name in build.files(build.CHECKOUT, skipped=()):
-            target = Path(scratch) / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(build.CHECKOUT / name, target, follow_symlinks=False)
+        copy_source(Path(scratch))
         try:
             run_in_layers(
                 image.roots("test"),
@@ -44,3 +41,11 @@ def main() -> int:
             sys.stderr.write(f"netns/imagetest: error: {error}\n")
             return 1
     return 0
+
+
+def copy_source(scratch: Path) -> None:
+    """The checkout as git knows it."""
+    for name in build.files(build.CHECKOUT, skipped=()):
+        target = scratch / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(build.CHECKOUT / name, target, follow_symlinks=False)

@@ -35,8 +35,8 @@ check: lab-deps ## everything that has to hold: what CI runs
 	$(MAKE) scenarios
 
 .PHONY: bench
-bench: lab-deps ## keel beside bare etcd in one run; ten minutes, not in CI
-	netns/bench
+bench: lab-deps ## keel beside bare etcd in one run (PARTS="birth rejoin" for some); not in CI
+	netns/bench $(PARTS)
 
 .PHONY: soak
 soak: lab-deps venv ## a cluster from three to five and back over the bad link, 200 replacements; not in CI
