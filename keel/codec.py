@@ -42,6 +42,12 @@ MAX_STATE_BYTES = 1 << 20
 MAX_INTEGER = 2**64
 """etcd's numbers have 64 bits; what is larger overflows in whatever is reckoned with it."""
 
+STATES = 128
+"""State files whose record is remembered by their exact bytes: a pass reads each of its twenty
+files ten times and more."""
+REMEMBERED_BYTES = 8 << 10
+"""Of a state file that is remembered; larger ones are parsed anew."""
+
 ADDRESSES = 1024
 """How many addresses are remembered with their text: some for each member of the largest mesh."""
 
@@ -87,9 +93,19 @@ def read_state(cls: type[T], path: Path, raw: bytes | None) -> T | None:
     if raw is None:
         return None
     try:
-        return loads(cls, raw, max_bytes=MAX_STATE_BYTES, strict=False)
+        if len(raw) > REMEMBERED_BYTES:
+            return loads(cls, raw, max_bytes=MAX_STATE_BYTES, strict=False)
+        kind: Any = cls
+        found: T = _remembered(kind, raw)
+        return found
     except BadValue as error:
         raise StateCorrupt(path, error.summary()) from error
+
+
+@functools.lru_cache(maxsize=STATES)
+def _remembered(cls: Any, raw: bytes) -> Any:
+    """Records are frozen, so that one may serve all who ask."""
+    return loads(cls, raw, max_bytes=REMEMBERED_BYTES, strict=False)
 
 
 def to_json(value: object) -> Any:

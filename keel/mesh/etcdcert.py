@@ -43,6 +43,8 @@ T = TypeVar("T", bound=x509.ExtensionType)
 MAX_CERTIFICATE_BYTES = 4096  # keel's own are below 800 bytes; an RSA generation would need 2 KiB
 MAX_KEY_BYTES = 4096
 KEY_ENTROPY_BYTES = 40  # FIPS 186-5 A.2.1: 64 bits more than the order, so that no key is likelier
+KEYS = 32
+"""Private keys that stay parsed: a pass reads its own four a dozen times."""
 PARSED = 256
 """Certificates that stay parsed: a member meets its own chain again at every step."""
 
@@ -99,6 +101,11 @@ def load_key(key: Secret) -> ec.EllipticCurvePrivateKey:
     raw = key.reveal()
     if len(raw) > MAX_KEY_BYTES:
         raise _rejected("key", "too many bytes", f"at most {MAX_KEY_BYTES}")
+    return _loaded_key(raw)
+
+
+@functools.lru_cache(maxsize=KEYS)
+def _loaded_key(raw: bytes) -> ec.EllipticCurvePrivateKey:
     try:
         loaded = serialization.load_pem_private_key(raw, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -106,7 +113,7 @@ def load_key(key: Secret) -> ec.EllipticCurvePrivateKey:
         raise _rejected("key", "no readable key", "a P-256 key as PKCS #8 PEM") from None
     if not isinstance(loaded, ec.EllipticCurvePrivateKey) or not is_p256(loaded.public_key()):
         raise _rejected("key", "another kind of key", "a P-256 key as PKCS #8 PEM")
-    if _key_pem(loaded) != key:
+    if _key_pem(loaded) != Secret(raw):
         raise _rejected("key", "another spelling of the key", "PKCS #8 PEM as keel writes it")
     return loaded
 

@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -30,6 +31,10 @@ from keel.types import Fingerprint
 
 CRL_LIFE = timedelta(days=30)
 MAX_CRL_BYTES = 1 << 20  # 20 000 entries
+REMEMBERED = 8
+"""CRLs whose meaning is kept in memory: a pass meets one, and reads it again and again."""
+REMEMBERED_BYTES = 48 << 10
+"""Of a CRL that is kept so; a record carries no larger one. Of larger ones the last is kept."""
 MAX_NUMBER = (1 << MAX_SERIAL_BITS) - 1
 """Of a CRL, by RFC 5280: 20 octets."""
 
@@ -118,6 +123,11 @@ def read_crl(raw: bytes, roots: Sequence[x509.Certificate]) -> Crl:
     """Bounded, whole, and signed under one of the roots; PkiRejected names what is wrong."""
     if len(raw) > MAX_CRL_BYTES:
         raise _rejected("crl-size", f"{len(raw)} bytes", f"at most {MAX_CRL_BYTES}")
+    return (_of_many if len(raw) <= REMEMBERED_BYTES else _the_last)(raw, tuple(roots))
+
+
+def _read(raw: bytes, roots: tuple[x509.Certificate, ...]) -> Crl:
+    """What these bytes are under these roots: the same whenever it is asked."""
     try:
         crl = x509.load_der_x509_crl(raw)
         if not raw.endswith(b"\0" + crl.signature):
@@ -137,6 +147,10 @@ def read_crl(raw: bytes, roots: Sequence[x509.Certificate]) -> Crl:
         )
     except etcdcert.UNPARSED as error:
         raise _rejected("crl-form", "bytes that do not parse", "one DER CRL") from error
+
+
+_of_many = functools.lru_cache(maxsize=REMEMBERED)(_read)
+_the_last = functools.lru_cache(maxsize=1)(_read)
 
 
 def is_crl(raw: bytes) -> bool:

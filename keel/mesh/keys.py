@@ -8,6 +8,7 @@ it refuses non-canonical signatures and keys of small order), so that all nodes 
 from __future__ import annotations
 
 import base64
+import functools
 from dataclasses import dataclass
 
 import nacl.exceptions
@@ -20,6 +21,8 @@ from keel.types import Secret, SigningKey, WgKey, parse_hex
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
+REMEMBERED = 16
+"""Key pairs that were reckoned before: a pass reads the node's own a dozen times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +44,7 @@ class WgPair:
 def signing_pair(seed: Secret) -> SigningPair:
     """The Ed25519 pair of a 32-byte seed; BadValue for another length."""
     _expect_key_bytes(seed)
-    public = nacl.signing.SigningKey(seed.reveal()).verify_key
-    return SigningPair(public=SigningKey(bytes(public).hex()), seed=seed)
+    return SigningPair(public=_signing_public(seed.reveal()), seed=seed)
 
 
 def wg_pair(private: Secret) -> WgPair:
@@ -55,9 +57,7 @@ def wg_pair(private: Secret) -> WgPair:
     scalar = bytearray(private.reveal())
     scalar[0] &= 248
     scalar[31] = (scalar[31] & 127) | 64
-    key = X25519PrivateKey.from_private_bytes(bytes(scalar))
-    public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-    return WgPair(public=WgKey(base64.b64encode(public).decode()), private=Secret(bytes(scalar)))
+    return WgPair(public=_wg_public(bytes(scalar)), private=Secret(bytes(scalar)))
 
 
 def sign(pair: SigningPair, message: bytes) -> bytes:
@@ -78,6 +78,18 @@ def verify(public: SigningKey, message: bytes, signature: bytes) -> bool:
     except nacl.exceptions.BadSignatureError:
         return False
     return True
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def _signing_public(seed: bytes) -> SigningKey:
+    return SigningKey(bytes(nacl.signing.SigningKey(seed).verify_key).hex())
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def _wg_public(scalar: bytes) -> WgKey:
+    key = X25519PrivateKey.from_private_bytes(scalar)
+    public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return WgKey(base64.b64encode(public).decode())
 
 
 def _expect_key_bytes(secret: Secret) -> None:

@@ -300,8 +300,9 @@ def _key_text(secret: Secret) -> bytes:
 
 
 def _load_roster(host: Host, genesis: bytes) -> tuple[Roster, View]:
-    names = host.files.names(host.paths.roster)
-    raws = tuple((name, host.files.read(host.paths.roster / name) or b"") for name in names)
+    place = host.paths.roster
+    names = host.files.names(place)
+    raws = tuple((name, host.files.read(place / name) or b"") for name in names)
     return _read_roster(host.paths, genesis, raws)
 
 

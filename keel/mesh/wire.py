@@ -16,6 +16,7 @@ Rules:
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from dataclasses import dataclass, replace
@@ -34,6 +35,11 @@ MAX_SIGNATURES = 4
 
 MAX_SIGNATURE_BYTES = 160
 """Ed25519 has 64; ECDSA in DER has 72 on P-256 and 139 on P-521."""
+
+REMEMBERED = 64
+"""Envelopes whose form was checked before: a pass reads its own record and grant many times."""
+REMEMBERED_BYTES = 8 << 10
+"""Of an envelope that is kept in memory; larger ones are read anew."""
 
 _TYPE = re.compile(r"application/vnd\.keel\.([a-z][a-z0-9-]{0,39})\.v([1-9][0-9]{0,2})\+json")
 _KEY_ID = re.compile(r"(root:)?[0-9a-f]{64}")
@@ -127,6 +133,17 @@ def encode(envelope: Envelope) -> bytes:
 
 def decode(raw: bytes, *, max_bytes: int) -> Envelope:
     """The envelope in these bytes, its form checked and nothing else; BadValue says what is off."""
+    if len(raw) > min(max_bytes, REMEMBERED_BYTES):
+        return _decoded(raw, max_bytes)
+    return _remembered(raw)
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def _remembered(raw: bytes) -> Envelope:
+    return _decoded(raw, REMEMBERED_BYTES)
+
+
+def _decoded(raw: bytes, max_bytes: int) -> Envelope:
     found = codec.loads(_Dsse, raw, max_bytes=max_bytes)
     envelope = Envelope(
         payload_type=found.payloadType,

@@ -15,8 +15,6 @@ import itertools
 import os
 import re
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +35,7 @@ class DurableFiles:
         self._disk = disk if disk is not None else Disk()
 
     def read(self, path: Path, *, max_bytes: int = 1 << 20) -> bytes | None:
-        with _trouble(path):
+        with _Trouble(path):
             try:
                 descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | NO_FOLLOW)
             except FileNotFoundError:
@@ -59,7 +57,7 @@ class DurableFiles:
     def write(
         self, path: Path, data: bytes, *, mode: int = 0o600, owner: str | None = None
     ) -> None:
-        with _trouble(path):
+        with _Trouble(path):
             temporary = self._temporary(path, data, mode=mode, owner=owner)
             try:
                 self._disk.rename(temporary, path)
@@ -69,7 +67,7 @@ class DurableFiles:
             self._disk.sync_dir(path.parent)
 
     def create(self, path: Path, data: bytes, *, mode: int = 0o600) -> bool:
-        with _trouble(path):
+        with _Trouble(path):
             if os.path.lexists(path):
                 return False
             temporary = self._temporary(path, data, mode=mode, owner=None)
@@ -85,7 +83,7 @@ class DurableFiles:
     def append(self, path: Path, line: bytes, *, mode: int = 0o600) -> None:
         if b"\n" in line:
             raise Internal("a line to append holds a line break")
-        with _trouble(path):
+        with _Trouble(path):
             torn_at = _torn_at(path)
             if torn_at is not None:
                 self._disk.truncate(path, torn_at)
@@ -94,7 +92,7 @@ class DurableFiles:
             self._disk.sync_dir(path.parent)
 
     def make_dir(self, path: Path, *, mode: int = 0o700, owner: str | None = None) -> None:
-        with _trouble(path):
+        with _Trouble(path):
             for missing in _missing(path):
                 self._disk.mkdir(missing, mode=mode)
                 self._disk.sync_dir(missing.parent)
@@ -104,7 +102,7 @@ class DurableFiles:
             self._sweep(path)
 
     def names(self, path: Path) -> tuple[str, ...]:
-        with _trouble(path):
+        with _Trouble(path):
             try:
                 found = os.listdir(path)
             except FileNotFoundError:
@@ -112,11 +110,11 @@ class DurableFiles:
         return tuple(sorted(name for name in found if not _TEMPORARY.fullmatch(name)))
 
     def exists(self, path: Path) -> bool:
-        with _trouble(path):
+        with _Trouble(path):
             return os.path.lexists(path)
 
     def access(self, path: Path) -> Access | None:
-        with _trouble(path):
+        with _Trouble(path):
             try:
                 mode, owner = self._disk.access(path)
             except FileNotFoundError:
@@ -127,7 +125,7 @@ class DurableFiles:
 
     def remove(self, path: Path) -> None:
         """A tree goes in one step: it is renamed to a temporary name first."""
-        with _trouble(path):
+        with _Trouble(path):
             if not os.path.lexists(path):
                 return
             if path.is_symlink() or not path.is_dir():
@@ -140,7 +138,7 @@ class DurableFiles:
             self._disk.sync_dir(path.parent)
 
     def rename(self, source: Path, target: Path) -> None:
-        with _trouble(target):
+        with _Trouble(target):
             if os.path.lexists(target):
                 raise FileExistsError(errno.EEXIST, "exists")
             self._disk.rename(source, target)
@@ -181,12 +179,19 @@ class DurableFiles:
         self._disk.rmdir(path)
 
 
-@contextmanager
-def _trouble(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise DiskTrouble(path, error.errno or errno.EIO) from error
+class _Trouble:
+    """An OSError becomes a DiskTrouble. Not a generator, which costs more than a small read."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise DiskTrouble(self._path, error.errno or errno.EIO) from error
 
 
 def _temporary_name(path: Path) -> Path:

@@ -63,6 +63,22 @@ def test_a_crl_is_late_after_its_next_update_and_still_counts() -> None:
     assert crl.late(crl.next_update + timedelta(seconds=1))
 
 
+@pytest.mark.parametrize(
+    "entries",
+    [
+        pytest.param(0, id="small, many are kept in memory"),
+        pytest.param(2000, id="large, the last one is"),
+    ],
+)
+def test_a_crl_that_was_read_is_nothing_under_another_root(entries: int) -> None:
+    raw = _crl(*(_revoked(number, Reason.CESSATION) for number in range(1, entries + 1)))
+    assert (len(raw) > etcdcrl.REMEMBERED_BYTES) == bool(entries)
+    for _ in range(2):
+        assert len(etcdcrl.read_crl(raw, [ROOT.certificate]).revoked) == entries
+        with pytest.raises(PkiRejected, match="crl-signer"):
+            etcdcrl.read_crl(raw, [TWO.certificate])
+
+
 def test_the_current_root_signs_the_serials_of_every_generation() -> None:
     of_one = make.intermediate(ROOT).certificate
     entry = Revoked(serial=etcdcert.serial_of(of_one), reason=Reason.KEY_COMPROMISE, at=make.NOW)

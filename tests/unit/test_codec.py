@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from ipaddress import IPv6Address
+from pathlib import Path
 from typing import NewType
 
 import pytest
 
 from keel import codec
-from keel.errors import BadValue
+from keel.errors import BadValue, StateCorrupt
 from keel.types import Endpoint
 
 Label = NewType("Label", str)
@@ -115,3 +116,29 @@ def test_the_path_of_a_strangers_key_holds_nothing_that_steers_a_terminal() -> N
     with pytest.raises(BadValue) as caught:
         codec.loads(Inner, b'{"\\u001b[2J": 1}', max_bytes=100)
     assert caught.value.path.isprintable()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Other:
+    number: int
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Another:
+    number: int
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+
+@pytest.mark.parametrize("padding", [0, codec.REMEMBERED_BYTES], ids=["remembered", "too large"])
+def test_a_state_file_is_read_by_its_bytes_and_its_kind(padding: int) -> None:
+    def raw(number: object) -> bytes:
+        return b'{"number":%d,"pad":"%s"}' % (number, b"x" * padding)
+
+    for _ in range(2):
+        for kind in (Other, Another):
+            for number in (1, 2):
+                found = codec.read_state(kind, Path("state"), raw(number))
+                assert (type(found), found and found.number) == (kind, number)
+        with pytest.raises(StateCorrupt, match="state"):
+            codec.read_state(Other, Path("state"), raw(1)[:-1])

@@ -34,6 +34,13 @@ def test_what_is_sealed_opens_for_the_right_kind_and_key() -> None:
     assert wire.open_as(Note, back, "note", PAIR.public) == Note(text="hello")
 
 
+def test_a_bound_holds_also_for_bytes_that_were_read_before() -> None:
+    raw = wire.encode(SEALED)
+    assert wire.decode(raw, max_bytes=len(raw)) == wire.decode(raw, max_bytes=len(raw)) == SEALED
+    with pytest.raises(BadValue, match="more than"):
+        wire.decode(raw, max_bytes=len(raw) - 1)
+
+
 def test_the_signed_bytes_are_those_of_dsse() -> None:
     # the example of the DSSE specification, protocol.md
     expected = b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
