@@ -120,14 +120,17 @@ def _registry(host: Host, spec: Spec, token: Token) -> _Registry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """`confirm` is this node's name, which a consent needs."""
+    """`confirm` is this node's name, which is asked for otherwise; `yes` stands for it, but where a
+    consent needs it."""
 
     without_quorum: bool
     one_voter: bool
     confirm: str | None
+    yes: bool
     dry_run: bool
 
     def run(self, host: Host) -> Report:
+        from keel.cli import consent as consents
         from keel.mesh import leave
         from keel.mesh.expulsion import Consent
         from keel.spec import specfile
@@ -136,7 +139,9 @@ class Leave:
         consent = given if given != Consent() else None
         if self.dry_run:
             return render.plan_report(leave.plan(host, consent=consent))
-        done = leave.leave(host, specfile.load(host), typed=self.confirm, consent=consent)
+        spec = specfile.load(host)
+        typed = consents.named(leave.own_name(host), self.confirm, yes=self.yes)
+        done = leave.leave(host, spec, typed=typed, consent=consent)
         left = done.value
         notes = [f"keel: its keys and state are kept below {host.paths.left}"]
         if left.not_told:
@@ -226,6 +231,15 @@ def _join_options(found: Namespace) -> Join:
     return Join(source=found.token_file, discard=flag(found, "discard_pending"))
 
 
+def _leave_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--yes",
+        action="store_true",
+        help="do not ask for this node's name: for scripts",
+    )
+    consent_arguments(parser)
+
+
 CREATE = Verb(
     name="create",
     summary="make a mesh with this node as its first member",
@@ -251,13 +265,15 @@ LEAVE = Verb(
     summary="take this node out of its mesh",
     description="Signs this node's own removal, tells the others, and moves keys and state aside. "
     "A node that joins again does so with new keys and a new address. A voter leaves while the "
-    "others are a quorum without it; they take it out of etcd's list by themselves.",
+    "others are a quorum without it; they take it out of etcd's list by themselves. Asks for this "
+    "node's name first.",
     example="keel mesh leave",
-    add_arguments=consent_arguments,
+    add_arguments=_leave_arguments,
     options=lambda found: Leave(
         without_quorum=flag(found, "without_quorum"),
         one_voter=flag(found, "one_voter"),
         confirm=found.confirm,
+        yes=flag(found, "yes"),
         dry_run=flag(found, "dry_run"),
     ),
     changes=True,

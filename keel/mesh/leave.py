@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from keel.errors import Refused
-from keel.mesh import drafts, etcdremove, join, netwindow, spread, store, talk, up, wire
+from keel.mesh import drafts, etcdremove, expulsion, join, netwindow, spread, store, talk, up, wire
 from keel.mesh.expulsion import Consent
 from keel.mesh.members import Member
 from keel.mesh.store import Node
@@ -31,10 +31,7 @@ class Left:
 
 def plan(host: Host, *, consent: Consent | None = None) -> Plan:
     """What `leave` would do now; Refused as it would be, but for a name that was not typed."""
-    with store.locked(host, "the mesh"):
-        node = store.require(host)
-        netwindow.refuse_open(host)
-        _refuse_holder(host, talk.others(node))
+    node = _allowed(host)
     for said in _ask_gates(host, node, consent, dry_run=True):
         host.console.say(said)
     others, in_cluster = talk.others(node), host.files.exists(host.paths.etcd_cluster)
@@ -55,6 +52,14 @@ def plan(host: Host, *, consent: Consent | None = None) -> Plan:
     )
 
 
+def own_name(host: Host) -> str:
+    """What this node is called, for the operator to type before it leaves. Refused (no-mesh,
+    window-open, leave-holder): nobody is asked about what cannot be."""
+    node = _allowed(host)
+    me = node.view.by_key(node.key)
+    return me.display if me else expulsion.name_of(node.roster, node.key)
+
+
 def leave(
     host: Host, spec: Spec, *, typed: str | None = None, consent: Consent | None = None
 ) -> Done[Left]:
@@ -66,10 +71,7 @@ def leave(
 
 
 def _leave(host: Host, spec: Spec, typed: str | None, consent: Consent | None) -> Done[Left]:
-    with store.locked(host, "the mesh"):
-        node = store.require(host)
-        netwindow.refuse_open(host)
-        _refuse_holder(host, talk.others(node))
+    node = _allowed(host)
     _pass_gates(host, node, typed, consent)
     with store.locked(host, "the mesh"):
         netwindow.refuse_open(host)
@@ -85,6 +87,15 @@ def _leave(host: Host, spec: Spec, typed: str | None, consent: Consent | None) -
         host.machine.unbound_tcp()
         _move_aside(host, node)
     return Done(value=Left(told=told, not_told=not_told), changed=(f"member/{node.address} left",))
+
+
+def _allowed(host: Host) -> Node:
+    """The node, when nothing of its own stands against its leaving."""
+    with store.locked(host, "the mesh"):
+        node = store.require(host)
+        netwindow.refuse_open(host)
+        _refuse_holder(host, talk.others(node))
+    return node
 
 
 def _pass_gates(host: Host, node: Node, typed: str | None, consent: Consent | None) -> None:

@@ -203,7 +203,7 @@ def killed(lab: Lab, report: Report, keys: dict[Name, str]) -> tuple[Name, Name,
     lab.exec(C, ["pkill", "-KILL", "-f", "keel mesh remove"])
     lab.heal(C)
     report.expect(has_no_peer(lab, C, keys[B]), "c's command is dead, b's peer is gone as armed")
-    for argv in (["mesh", "invite"], ["mesh", "remove", A], ["mesh", "leave"]):
+    for argv in (["mesh", "invite"], ["mesh", "remove", A], ["mesh", "leave", "--yes"]):
         done = lab.exec(C, ["keel", *argv, "--json"], check=False)
         rule = json.loads(done.stdout).get("rule")
         refused = (done.returncode, rule) == (3, "window-open")

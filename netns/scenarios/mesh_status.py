@@ -85,7 +85,7 @@ def left(lab: Lab, report: Report) -> None:
     """c leaves: no peer of the others within 15 s, and it says so itself."""
     key = lab.exec(C, ["wg", "show", "keel0", "public-key"]).stdout.strip()
     begun = time.monotonic()
-    lab.exec(C, ["keel", "mesh", "leave"], timeout=120)
+    lab.exec(C, ["keel", "mesh", "leave", "--yes"], timeout=120)
     took = time.monotonic() - begun
     for name in (A, B):
         lab.wait(partial(has_no_peer, lab, name, key), 60, f"{name} to drop c's peer")

@@ -64,9 +64,32 @@ def test_who_wants_to_go_without_a_quorum_is_given_the_whole_command(world: Worl
     formed(world)
     for name in "ac":
         world.net.nodes[name].power_off()
-    status, _, err = typed(world, "b", "mesh leave")
+    status, _, err = typed(world, "b", "mesh leave --yes")
     assert status == 3
     assert "`keel mesh leave --without-quorum --confirm b`" in err[-1]
-    status, _, err = typed(world, "b", "mesh leave --without-quorum")
+    status, _, err = typed(world, "b", "mesh leave --without-quorum --yes")
     assert (status, err[-1]) == (3, "keel: hint: type the same command with `--confirm b`")
     assert typed(world, "b", "mesh leave --without-quorum --confirm b")[0] == 0
+
+
+def test_a_node_does_not_leave_by_a_slip(world: World) -> None:
+    world.mesh("ab")
+    status, _, err = typed(world, "b", "mesh leave")
+    assert status == 3
+    assert err[0].startswith("keel: error: this takes b out of its mesh for good, and there is no")
+    assert err[1].endswith("`keel mesh leave --yes` in a script, or `keel mesh leave --confirm b`")
+    status, _, err = typed(world, "b", "mesh leave --yes --confirm a")
+    assert (status, err[0]) == (3, "keel: error: this node is b, not a")
+    assert world.loaded("b").view.by_key(world.loaded("b").key)
+    status, out, _ = typed(world, "b", "mesh leave --confirm b")
+    assert (status, out.endswith(" left")) == (0, True)
+
+
+def test_a_node_whose_leave_was_cut_off_is_asked_for_the_name_it_had(world: World) -> None:
+    world.mesh("ab")
+    victim = world.net.nodes["b"]
+    victim.effects.crash_on = lambda text: text.startswith("wg drop")
+    assert victim.dies(lambda: typed(world, "b", "mesh leave --yes"))
+    victim.new_life()
+    assert typed(world, "b", "mesh leave")[2][0].startswith("keel: error: this takes b out")
+    assert typed(world, "b", "mesh leave --confirm b")[0] == 0

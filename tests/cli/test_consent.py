@@ -1,0 +1,42 @@
+"""The name that is typed before what cannot be taken back."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from keel.cli.consent import named
+from keel.errors import Refused
+from tests.cli.test_tokens import Terminal
+
+
+def test_at_a_terminal_the_name_is_asked_for_beside_the_data() -> None:
+    said = io.StringIO()
+    assert named("web-3", None, yes=False, stdin=Terminal(" web-3 \n"), stderr=said) == "web-3"
+    assert said.getvalue().startswith("keel: web-3 leaves its mesh, for good")
+    assert said.getvalue().endswith("type its name to go on: ")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        pytest.param("web-2\n", "this node is web-3, not web-2", id="another"),
+        pytest.param("y\n", "this node is web-3, not y", id="yes-is-no-name"),
+        pytest.param("\n", "no name was typed; nothing changed", id="nothing"),
+        pytest.param("", "no name was typed; nothing changed", id="ctrl-d"),
+    ],
+)
+def test_whatever_else_is_typed_changes_nothing(line: str, said: str) -> None:
+    with pytest.raises(Refused) as caught:
+        named("web-3", None, yes=False, stdin=Terminal(line), stderr=io.StringIO())
+    assert (caught.value.rule, caught.value.summary()) == ("name-not-typed", said)
+
+
+def test_a_script_says_yes() -> None:
+    assert named("web-3", None, yes=True, stdin=io.StringIO()) is None
+
+
+def test_without_a_terminal_nobody_is_asked() -> None:
+    with pytest.raises(Refused, match="no terminal"):
+        named("web-3", None, yes=False, stdin=io.StringIO("web-3\n"))
