@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # signal itself loads enum: as much as all of this
 import gc
 import importlib
 import os
@@ -23,6 +24,7 @@ def entry() -> NoReturn:
     """The console script. The version alone needs no parser: building it takes five times as long
     as Python's own start. Nor is garbage sought: a command ends before there is any, and the
     search would cost a twentieth of what the imports cost."""
+    _swap_interrupt(_signal.default_int_handler, _signal.SIG_DFL)
     gc.disable()
     _whole_streams()
     if sys.argv[1:] == ["--version"]:
@@ -34,13 +36,22 @@ def guarded(module: str) -> NoReturn:
     """Leave with what the module's `run()` returns. A bug, also one at its import, is reported
     without its traceback, unless -v asks for it."""
     try:
-        status = importlib.import_module(module).run()
-    except KeyboardInterrupt:  # while it was loaded; later keel.cli.main says more
+        run = importlib.import_module(module).run
+        _swap_interrupt(_signal.SIG_DFL, _signal.default_int_handler)
+        status = run()
+    except KeyboardInterrupt:  # keel.cli.main says more, where it can
         _remark("keel: error: interrupted\nkeel: hint: run it again\n")
         status = INTERRUPTED
     except Exception as error:  # noqa: BLE001  # one of the three places: the outermost guard
         status = _report(error)
     _leave(_written("") or status)
+
+
+def _swap_interrupt(before: object, after: object) -> None:
+    """While keel is loaded an interrupt ends it as it would any program: Python would print where
+    it stood, or lose it in a callback of an import. Whoever is not to be interrupted stays so."""
+    if _signal.getsignal(_signal.SIGINT) == before:
+        _signal.signal(_signal.SIGINT, after)
 
 
 def _written(text: str) -> int:

@@ -165,6 +165,50 @@ def test_an_interrupt_at_the_import_is_one(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr.splitlines()[0]) == (130, "keel: error: interrupted")
 
 
+@pytest.mark.parametrize("where", ["before the first import", "in the import of the command line"])
+def test_an_interrupt_while_keel_is_loaded_ends_it_without_a_word(
+    tmp_path: Path, where: str
+) -> None:
+    """An exception in this callback would be printed, and then be lost."""
+    (tmp_path / "interrupted.py").write_text(
+        "import os, weakref\nclass Lock: pass\nheld = Lock()\n"
+        "ref = weakref.ref(held, lambda _: os.kill(os.getpid(), 2))\ndel held\n"
+    )
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.argv = ['keel', 'mesh']\n"
+        "import keel.__main__ as main\n"
+    )
+    if where == "before the first import":
+        code += "main._whole_streams = lambda: __import__('interrupted')\n"
+    else:
+        code += "real = main.guarded; main.guarded = lambda _: real('interrupted')\n"
+    done = python(code + "main.entry()")
+    assert (done.returncode, done.stdout, done.stderr) == (-2, "", "")
+
+
+def test_once_it_is_loaded_an_interrupt_is_the_commands_own_again(tmp_path: Path) -> None:
+    (tmp_path / "loaded.py").write_text("import os\ndef run(): os.kill(os.getpid(), 2)\n")
+    done = python(
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.argv = ['keel', 'mesh']\n"
+        "import keel.__main__ as main; real = main.guarded\n"
+        "main.guarded = lambda _: real('loaded'); main.entry()"
+    )
+    assert (done.returncode, done.stderr.splitlines()[0]) == (130, "keel: error: interrupted")
+
+
+def test_who_is_not_to_be_interrupted_stays_so(tmp_path: Path) -> None:
+    (tmp_path / "loaded.py").write_text(
+        "import os\ndef run():\n os.kill(os.getpid(), 2)\n return 0\n"
+    )
+    done = python(
+        f"import sys, signal; sys.path.insert(0, {str(tmp_path)!r}); sys.argv = ['keel', 'mesh']\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "import keel.__main__ as main; real = main.guarded\n"
+        "main.guarded = lambda _: real('loaded'); main.entry()"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_bytes_that_are_no_text_are_no_bug() -> None:
     done = subprocess.run(
         [
