@@ -75,6 +75,7 @@ def document(removed: Removed) -> dict[str, object]:
         "means": removed.means.value,
         "mesh_wide": removed.counts,
         "votes": removed.votes or None,
+        "admitter": removed.admitter or None,
         "told": list(removed.told),
         "not_told": list(removed.not_told),
         "etcd": removed.etcd or None,
@@ -98,15 +99,19 @@ def notes(removed: Removed) -> tuple[str, ...]:
         found.append(f"keel: not reached, learn it before they listen to it: {names}")
     if not removed.counts:
         found.append(f"keel: {removed.name} is blocked on this node alone and stays a member")
-        found.append(
-            f"keel: hint: for all: `keel mesh remove {removed.name}` where it was admitted, or"
-            f" `keel mesh remove --vote {removed.name}` on more than half of the members"
-        )
+        found.append(f"keel: hint: for all: {_for_all(removed)}")
     if removed.etcd:
         found.append(f"keel: etcd: {removed.etcd}")
     found += [f"keel: {said}" for said in removed.enforced.holds]
     found += [f"keel: not enforced yet: {one.text}" for one in removed.enforced.waiting]
     return tuple(found)
+
+
+def _for_all(removed: Removed) -> str:
+    votes = f"`keel mesh remove --vote {removed.name}` on more than half of the members"
+    if not removed.admitter:
+        return votes
+    return f"`keel mesh remove {removed.name}` on {removed.admitter}, which admitted it, or {votes}"
 
 
 def _arguments(parser: ArgumentParser) -> None:

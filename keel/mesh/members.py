@@ -47,8 +47,8 @@ more are shown."""
 class Member:
     """A live member. `wireguard` is None while its key belongs to another member (N3), `claimed` is
     the key it says it has in any case; `called` are all its names, `display` is the name, or
-    name~hex when another live member has the same one (N4); `self_counter` and `said_at` are None
-    until its first self record."""
+    name~hex when another live member has the same one (N4); `remover` is the admitter that may
+    remove it, when one lives; `self_counter` and `said_at` are None until its first self record."""
 
     name: NodeName
     called: frozenset[NodeName]
@@ -62,6 +62,7 @@ class Member:
     capability: Capability
     roots: tuple[SigningKey, ...]
     admitted_by: SigningKey
+    remover: SigningKey | None
     admitted_at: datetime
     admission: RecordHash
     self_counter: int | None
@@ -118,6 +119,7 @@ class _Claims:
     said_record: RecordHash
     cloned: bool
     distance: int
+    remover: SigningKey | None
 
     @property
     def wireguard(self) -> WgKey:
@@ -214,6 +216,7 @@ def _claims(roster: Roster, standing: Standing) -> list[_Claims]:
                 said_record=newest[0][0] if newest else roster.founding.record,
                 cloned=len(newest) > 1,
                 distance=standing.distance[key],
+                remover=standing.remover[key],
             )
         )
     return found
@@ -267,6 +270,7 @@ def _member(
         capability=said.capability if said else admission.capability,
         roots=said.roots if said else (),
         admitted_by=admission.admitted_by if isinstance(admission, Admission) else claims.key,
+        remover=claims.remover,
         admitted_at=admission.time,
         admission=claims.record,
         self_counter=said.counter if said else None,

@@ -50,7 +50,8 @@ class Action(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovalView:
     """The subject as this node sees it. `answers`: it gave a signed answer just now; `blocked`: it
-    is no peer here already; `voted`: this node's vote is in the roster; `listed`: etcd lists it."""
+    is no peer here already; `voted`: this node's vote is in the roster; `listed`: etcd lists it;
+    `admitter`: what the member is called that may remove it as its admitter, when one lives."""
 
     me: SigningKey
     subject: SigningKey
@@ -62,6 +63,7 @@ class RemovalView:
     blocked: bool
     voted: bool
     listed: bool
+    admitter: str = ""
 
 
 def decide(view: RemovalView, mode: Mode) -> Means:
@@ -115,7 +117,9 @@ def plan(view: RemovalView, means: Means) -> Plan:
         steps.append(_step(Action.BLOCK, view, "a vote blocks here at once"))
         steps.append(_step(Action.VOTE, view, "it counts when more than half voted"))
     else:
-        steps.append(_step(Action.BLOCK, view, "no right to remove it for all: here alone"))
+        whose = f", {view.admitter} has" if view.admitter else ""
+        why = f"no right to remove it for all{whose}: here alone"
+        steps.append(_step(Action.BLOCK, view, why))
     if means is not Means.BLOCK:
         steps.append(_step(Action.TELL, view, "each that answers within 15 s, sync the rest"))
     if means is Means.REMOVAL and view.listed:

@@ -53,7 +53,8 @@ VOTED = "voted out by `keel mesh remove`"
 class Removed:
     """What became of it. `counts`: it is no member any more for anybody who has the records;
     `votes` is the count, where votes are what it goes by; `etcd`: what its etcd member does;
-    `enforced`: what holds in etcd now, and what does not yet."""
+    `enforced`: what holds in etcd now, and what does not yet; `admitter`: who may remove for all
+    what is only blocked here."""
 
     name: str
     address: IPv6Address
@@ -64,6 +65,7 @@ class Removed:
     not_told: tuple[str, ...] = ()
     etcd: str = ""
     enforced: Enforced = field(default_factory=Enforced)
+    admitter: str = ""
 
 
 def plan(host: Host, text: str, mode: Mode, *, consent: Consent | None = None) -> Plan:
@@ -162,6 +164,7 @@ def _observe(host: Host, node: Node, member: Member, mode: Mode) -> RemovalView:
         blocked=member.key in node.blocked,
         voted=_own_vote(node, member.key) is not None,
         listed=record is not None and member.address in record.members,
+        admitter=_admitter(node, member.key),
     )
 
 
@@ -249,7 +252,15 @@ def _removed(
         means=Means.BLOCK if means is Means.REMOVAL and not counts else means,
         counts=counts,
         votes=votes,
+        admitter=_admitter(node, subject),
     )
+
+
+def _admitter(node: Node, subject: SigningKey) -> str:
+    """What the member is called that may remove it as its admitter; empty when none lives."""
+    member = node.view.by_key(subject)
+    admitter = node.view.by_key(member.remover) if member and member.remover else None
+    return admitter.display if admitter else ""
 
 
 def _gone(node: Node, text: str) -> Removed | None:

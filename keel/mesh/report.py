@@ -214,7 +214,15 @@ def mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
         blocked = seen.node.view.by_key(block.key)
         if blocked is not None:
             votes = removal.count_text(seen.node.view.tallies.get(block.key))
-            found.append(warn("member-blocked", subject=blocked.display, detail=votes))
+            remover = seen.node.view.by_key(blocked.remover) if blocked.remover else None
+            found.append(
+                warn(
+                    "member-blocked",
+                    subject=blocked.display,
+                    detail=votes,
+                    remedy=_unblock(blocked.display, remover.display) if remover else "",
+                )
+            )
     for told in seen.node.view.warnings:
         member = seen.node.view.by_key(told.subject)
         subject = member.display if member else told.subject[:8]
@@ -224,6 +232,14 @@ def mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
         subject = member.display if member else key[:8]
         found.append(tended.warning(subject, since))
     return [*found, *_own_warnings(spec, seen)]
+
+
+def _unblock(name: str, admitter: str) -> str:
+    return (
+        f"`keel mesh remove {name}` on {admitter}, which admitted it, or `keel mesh remove --vote"
+        f" {name}` on more than half of the members removes it for all; `keel mesh trust add --root"
+        f" {name}` lets it in again"
+    )
 
 
 def _own_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:

@@ -63,6 +63,7 @@ def test_a_removal_in_json(world: World) -> None:
             "means": "removal",
             "mesh_wide": True,
             "votes": None,
+            "admitter": None,
             "told": ["c"],
             "not_told": [],
             "etcd": None,
@@ -77,7 +78,30 @@ def test_a_block_says_that_it_is_one_and_what_removes_for_all(world: World) -> N
     status, out, err = typed(world, "b", "mesh remove c")
     assert (status, out) == (0, "member/c blocked here")
     assert err[0] == "keel: c is blocked on this node alone and stays a member"
+    assert err[1].startswith(
+        "keel: hint: for all: `keel mesh remove c` on a, which admitted it, or"
+    )
     assert "`keel mesh remove --vote c`" in err[1]
+    blocked = document(world, "b", "mesh status")[1]["warnings"][0]
+    assert blocked["remedy"].startswith("`keel mesh remove c` on a, which admitted it, or")
+
+
+def test_the_dry_run_of_a_block_says_who_may_do_more(world: World) -> None:
+    _, out, _ = typed(world, "b", "mesh remove c --dry-run")
+    assert "no right to remove it for all, a has: here alone" in out
+
+
+def test_with_the_admitter_gone_votes_alone_remove_for_all(world: World) -> None:
+    typed(world, "a", "mesh leave --yes")
+    world.timers()
+    _, out, _ = typed(world, "b", "mesh remove c --dry-run")
+    assert "no right to remove it for all: here alone" in out
+    typed(world, "b", "mesh remove c")
+    err = typed(world, "b", "network confirm")[2]
+    assert err[-1].startswith("keel: hint: for all: `keel mesh remove --vote c` on more than half")
+    warned = document(world, "b", "mesh status")[1]["warnings"]
+    remedies = [one["remedy"] for one in warned if one["code"] == "member-blocked"]
+    assert remedies[0].startswith("`keel mesh remove --vote c` on more than half")
 
 
 def test_a_vote_prints_how_many_of_how_many(world: World) -> None:
