@@ -38,7 +38,6 @@ from keel.mesh.redeem import Denied, JoinView, NewClaim, SameClaim
 from keel.mesh.refusal import Rejection
 from keel.mesh.store import Node
 from keel.mesh.token import MAX_ENDPOINTS, EtcdHint, Token, encode_token
-from keel.mesh.trust import operator_roots
 from keel.outcome import Done
 from keel.ports import Deadline, Host
 from keel.spec.model import Spec
@@ -333,7 +332,6 @@ def _admit(
             admission=claim.admission,
             genesis=node.roster.founding.raw,
             roster=_records(node),
-            inviter_roots=operator_roots(node.trust),
             etcd=claim.etcd,
         ),
     )

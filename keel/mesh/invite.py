@@ -199,8 +199,13 @@ def to_forget(invite: InviteState, now: datetime) -> bool:
 
 def claimed_members(invites: Iterable[InviteState], now: datetime) -> Mapping[IPv6Address, Claim]:
     """The members to be: unexpired claims by their address. They may only say hello."""
+    return {claim.address: claim for claim in open_claims(invites, now).values()}
+
+
+def open_claims(invites: Iterable[InviteState], now: datetime) -> Mapping[InviteId, Claim]:
+    """The unexpired claims by their invite."""
     return {
-        invite.claim.address: invite.claim
+        invite.invite: invite.claim
         for invite in invites
         if invite.phase is Phase.CLAIMED and invite.claim is not None and now < invite.expires
     }

@@ -44,7 +44,7 @@ from keel.mesh.trust import Origin, TrustStore, with_root
 from keel.outcome import Done
 from keel.ports import Deadline, Host, WgPeer
 from keel.spec.model import Spec
-from keel.types import InviteId, MeshId, Nonce, SigningKey
+from keel.types import InviteId, MeshId, NodeName, Nonce, SigningKey
 
 FIRST_CONTACT_SECONDS = 60.0
 """Twelve handshakes of WireGuard's, five seconds each: enough on any link that works at all."""
@@ -311,7 +311,7 @@ def _redeem(
         except PeerError:
             host.clock.sleep(RETRY_SECONDS)
             continue
-        return _opened(raw, token, keys, request)
+        return _opened(raw, token, keys, request, own_name=create.own_name(host, spec))
     raise PeerError(
         "the inviter",
         "no-answer",
@@ -345,12 +345,28 @@ def _request(
     return joinmsg.seal_request(request, keys, identity.signing)
 
 
-def _opened(raw: bytes, token: Token, keys: InviteKeys, request: bytes) -> Admitted:
+def _opened(
+    raw: bytes, token: Token, keys: InviteKeys, request: bytes, *, own_name: NodeName
+) -> Admitted:
     answer = joinmsg.open_answer(raw, keys, inviter=token.inviter, mesh=token.mesh, request=request)
     if answer.refusal is not None:
+        if (answer.refusal.rule, answer.refusal.details.get("name")) == ("join-claimed", own_name):
+            raise _claimed_by_itself(token, own_name)
         raise answer.refusal.as_error()
     assert answer.admitted is not None  # noqa: S101  # JoinAnswer's own rule
     return answer.admitted
+
+
+def _claimed_by_itself(token: Token, name: NodeName) -> Refused:
+    """The claimant has this node's name and other keys: those that were discarded with a join that
+    was begun, or another machine's."""
+    return Refused(
+        "join-claimed",
+        f"the invite was claimed by {name}, with other keys than this node has: a join that was"
+        " begun here and discarded, or another node of that name",
+        f"`keel mesh invite --cancel {token.invite}` on the inviter, then `keel mesh invite` there"
+        " and join with the new token",
+    )
 
 
 def _become_member(

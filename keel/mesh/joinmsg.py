@@ -102,12 +102,12 @@ class EtcdPart:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
     """What the joiner needs to be a member: envelopes as bytes. `roster` holds every record that
-    the inviter has, its own admission chain among them; `inviter_roots` are its trust roots."""
+    the inviter has, its own admission chain among them. The inviter's roots are not its business:
+    a joiner's root is its inviter, and no other (M6)."""
 
     admission: bytes
     genesis: bytes
     roster: tuple[bytes, ...]
-    inviter_roots: tuple[SigningKey, ...] = ()
     etcd: EtcdPart = field(default_factory=EtcdPart)
 
 

@@ -16,7 +16,7 @@ From 5 on the asker is proven to hold the secret and hears the reason in an auth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import IPv6Address, IPv6Network
@@ -24,7 +24,7 @@ from ipaddress import IPv6Address, IPv6Network
 from keel import codec
 from keel.errors import BadSignature, BadValue
 from keel.mesh import wire
-from keel.mesh.invite import Claim, InviteState, Phase, claimed_members, count_bad_mac
+from keel.mesh.invite import Claim, InviteState, Phase, count_bad_mac, open_claims
 from keel.mesh.joinmsg import (
     MAX_REQUEST_BYTES,
     PROTOCOL,
@@ -37,7 +37,7 @@ from keel.mesh.joinmsg import (
 )
 from keel.mesh.refusal import Rejection, both_clocks
 from keel.mesh.token import InviteKeys
-from keel.types import NAME_PATTERN, MeshId, NodeName, SigningKey, WgKey, parse_hex
+from keel.types import NAME_PATTERN, InviteId, MeshId, NodeName, SigningKey, WgKey, parse_hex
 
 MAX_CLOCK_SKEW = timedelta(seconds=300)
 
@@ -164,7 +164,7 @@ def _judge_proven(
             request=request, invite=invite, keys=keys, claim=invite.claim
         )
     return (
-        _identity(request, keys, claimed_members(invites.values(), now), view)
+        _identity(request, keys, open_claims(invites.values(), now), view)
         or _clock(request, now)
         or NewClaim(request=request, invite=invite, keys=keys)
     )
@@ -231,7 +231,7 @@ def _request(
 
 
 def _identity(
-    request: JoinRequest, keys: InviteKeys, claimed: Mapping[IPv6Address, Claim], view: JoinView
+    request: JoinRequest, keys: InviteKeys, claimed: Mapping[InviteId, Claim], view: JoinView
 ) -> Rejection | None:
     """Check 9: what a claim would take must be nobody else's."""
     key = request.ed25519
@@ -242,7 +242,9 @@ def _identity(
     if not NAME_PATTERN.fullmatch(request.name):
         return _proven("join-name", "the name is not a name", _RENAME)
     if names.get(request.name, key) != key:
-        return _proven("join-name", f"another node is called {request.name}", _RENAME)
+        return _name_taken(
+            request.name, [one for one in claimed if claimed[one].name == request.name]
+        )
     if key in view.removed:
         return _proven(
             "join-key-removed",
@@ -262,6 +264,20 @@ def _identity(
             "set network.wireguard.endpoints to the node's underlay addresses",
         )
     return None
+
+
+def _name_taken(name: NodeName, claims: Sequence[InviteId]) -> Rejection:
+    """Who gave up a join and begins anew meets itself: the keys of its claim are gone."""
+    text = f"another node is called {name}"
+    if not claims:
+        return _proven("join-name", text, _RENAME)
+    return _proven(
+        "join-name",
+        f"{text}: it claimed invite {claims[0]} and has not confirmed yet",
+        "if that was this node, before its join was discarded: `keel mesh invite --cancel"
+        f" {claims[0]}` on the inviter, then the same command again; else choose another name: set"
+        " node.name in the spec",
+    )
 
 
 def _clock(request: JoinRequest, now: datetime) -> Rejection | None:

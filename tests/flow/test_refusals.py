@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from keel.errors import Exit, KeelError, PeerError, Refused
-from keel.mesh import admit, etcd, receive, store
+from keel.mesh import admit, etcd, join, receive, store
 from keel.mesh.invite import Claim, Phase
 from keel.mesh.joinmsg import EtcdPart, JoinRequest, seal_request
 from keel.mesh.keys import signing_pair
@@ -134,6 +134,26 @@ def test_the_inviter_says_why_and_nothing_changes(
     arrange(world)
     refusal = refuse(world, "b", world.tokens["b"])
     assert (refusal.rule, says in refusal.summary()) == (rule, True)
+
+
+def test_who_discarded_its_join_is_told_that_the_claim_is_its_own_and_how_to_end_it(
+    world: World,
+) -> None:
+    token = world.tokens["b"]
+    world.net.lose("reply", path="/v1/join", count=99)
+    with pytest.raises(PeerError):
+        world.join("b", token)
+    world.net.losses.clear()
+    join.discard_pending(world.host("b"), world.spec("b"))
+    refusal = refuse(world, "b", token)
+    assert refusal.rule == "join-claimed"
+    assert "a join that was begun here and discarded" in refusal.summary()
+    end = f"keel mesh invite --cancel {token.invite}"
+    assert f"`{end}`" in refusal.remedy()
+    another = refuse(world, "b", world.invite("a"))
+    assert another.rule == "join-name"
+    assert f"claimed invite {token.invite} and has not confirmed" in another.summary()
+    assert f"`{end}`" in another.remedy()
 
 
 @pytest.mark.parametrize(
