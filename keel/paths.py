@@ -88,6 +88,11 @@ class Paths:
         return self.mesh / "network.json"
 
     @cached_property
+    def channels(self) -> Path:
+        """The monitor's channels by the last spec that could be read."""
+        return self.mesh / "channels.json"
+
+    @cached_property
     def clock(self) -> Path:
         """The highest time that this node has seen (keel.mesh.clocks)."""
         return self.mesh / "clock.json"

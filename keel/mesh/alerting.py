@@ -21,7 +21,7 @@ from datetime import datetime
 
 from keel import VERSION, codec
 from keel.errors import AlertFailed, KeelError, Refused
-from keel.mesh import alerts, etcdstore, store, tended, up
+from keel.mesh import alerts, etcdstore, lastchannels, store, tended, up
 from keel.mesh.alerts import JOURNAL, Alerts, Event, Item
 from keel.mesh.duty import Duty, done, nothing
 from keel.mesh.store import Node
@@ -42,6 +42,7 @@ SEND_SECONDS = 30.0
 def duty(host: Host, spec: Spec) -> Duty:
     """Look, note what is open, say it in the journal, wake the unit that tells; Refused
     `alert-not-told` while a channel takes nothing."""
+    lastchannels.keep(host, spec)
     if _looked_lately(host):
         return nothing(NAME, "looked a moment ago")
     now = host.clock.now()

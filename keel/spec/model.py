@@ -87,7 +87,6 @@ AlertChannel = WebhookChannel | MailChannel | CommandChannel
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Monitor:
     channels: tuple[AlertChannel, ...] = ()
-    """Checked and kept; nothing is told to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ def held(host: Host) -> Spec:
 
 def remembered(host: Host, error: SpecError) -> Spec:
     """What a member knows of its spec without the file; raises the error on any other node."""
-    from keel.mesh import etcdstore  # here: with a spec that parses nobody needs it
+    from keel.mesh import etcdstore, lastchannels  # here: with a spec that parses nobody needs them
     from keel.mesh.etcdstate import Stage
 
     node = store.load(host)
@@ -55,22 +55,28 @@ def remembered(host: Host, error: SpecError) -> Spec:
         overlays=Overlays(etcd=Overlay.ENABLED if in_cluster else Overlay.DISABLED),
         unread=error.summary(),
     )
-    return netsettings.with_settings(spec, settled)
+    return lastchannels.with_channels(host, netsettings.with_settings(spec, settled))
 
 
 def wanted(host: Host, path: Path | None = None, *, needed: bool = False) -> Spec:
-    """The operator's spec; every default when there is no file, unless it is `needed`."""
+    """The operator's spec; every default when there is no file, unless it is `needed`. A member
+    that is capable by its spec has lost what the spec said when no mode stands there any more: that
+    is damage as any other, and not what the operator wants."""
     place = path or host.paths.spec
     raw = _read(host, place)
     if raw is None and needed:
         raise SpecError("", "no such file", file=place)
-    return parse.parse_spec(raw or b"", file=place)
+    spec = parse.parse_spec(raw or b"", file=place)
+    if path is None:
+        _refuse_emptied(host, raw or b"")
+    return spec
 
 
 def set_etcd(host: Host, state: Overlay) -> bool:
     """Write overlays.etcd into the spec, all else unchanged; False when it says so already."""
     raw = _read(host, host.paths.spec)
     before = NEW_SPEC if raw is None else raw
+    _refuse_emptied(host, before)
     after = parse.set_etcd_overlay(before, state)
     if after == before:
         return False
@@ -82,6 +88,20 @@ def set_etcd(host: Host, state: Overlay) -> bool:
 def enable_etcd(host: Host) -> None:
     """overlays.etcd: enabled, once this node is to be a member of the cluster."""
     set_etcd(host, Overlay.ENABLED)
+
+
+def _refuse_emptied(host: Host, raw: bytes) -> None:
+    if parse.may_set_mode(raw):
+        return
+    node = store.load(host)
+    me = node.view.by_key(node.key) if node else None
+    if me is not None and me.capability is Capability.ETCD:
+        raise SpecError(
+            "installation.mode",
+            "it is not there any more, though this node is a capable member by it: put the spec"
+            " back, or set the mode that you want",
+            file=host.paths.spec,
+        )
 
 
 def _read(host: Host, place: Path) -> bytes | None:

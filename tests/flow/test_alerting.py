@@ -297,3 +297,38 @@ def test_a_textfile_that_cannot_be_written_keeps_nobody_untold(world: World) -> 
     assert events(world) == ["raised"]
     codes = [one.code for one in etcdstore.load_failures(world.host("a")).entries]
     assert "disk-trouble" in codes
+
+
+@pytest.mark.parametrize("damage", [b"network: [", b""], ids=["garbled", "emptied"])
+def test_that_the_spec_cannot_be_read_is_told_to_the_channels_that_stood_there(
+    world: World, damage: bytes
+) -> None:
+    tend(world)
+    world.net.nodes["a"].paths.spec.write_bytes(damage)
+    for _ in range(2):  # seen, and still there later
+        world.net.clock.sleep(alerting.QUIET_SECONDS)
+        tend(world)
+    told = [(who, "spec" in what) for who, what in world.net.nodes["a"].alerts.taken]
+    assert {who for who, about_it in told if about_it} == {HOOK, "root@localhost", "/usr/bin/tell"}
+
+
+def test_channels_that_were_taken_out_or_damaged_are_told_nothing(world: World) -> None:
+    kept = world.host("a").paths.channels
+    tend(world)
+    path = world.net.nodes["a"].paths.spec
+    before = path.read_text()
+    path.write_text(before.replace(CHANNELS, ""))
+    tend(world)
+    path.write_text("network: [")
+    assert world.held("a").monitor.channels == ()
+    path.write_text(before)
+    tend(world)
+    kept.write_bytes(b"{")
+    path.write_text("network: [")
+    tend(world)
+    assert world.held("a").monitor.channels == ()
+
+
+def test_a_node_that_never_had_channels_keeps_no_file_of_them(world: World) -> None:
+    tend(world, "b")
+    assert not world.host("b").paths.channels.exists()

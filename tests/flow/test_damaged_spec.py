@@ -13,7 +13,7 @@ from keel.errors import SpecError
 from keel.mesh import create, spread, talk
 from keel.outcome import Incomplete
 from keel.spec import apply, specfile
-from keel.types import Capability
+from keel.types import Capability, Mode
 from tests.flow.world import World
 
 
@@ -53,8 +53,29 @@ def a_pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def commented_out(path: Path) -> None:
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(f"# {line}" for line in lines))
+
+
+def cut_short(path: Path) -> None:
+    path.write_text("node: {name: a}\n")
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
 DAMAGES = (garbled, of_a_later_version, a_directory, a_link, a_pipe)
-damages = pytest.mark.parametrize("damage", [pytest.param(d, id=d.__name__) for d in DAMAGES])
+LOSSES = (emptied, commented_out, cut_short, gone)
+"""What is a good spec on a node that was never capable."""
+damages = pytest.mark.parametrize(
+    "damage", [pytest.param(d, id=d.__name__) for d in (*DAMAGES, *LOSSES)]
+)
 Damage = Callable[[Path], None]
 
 
@@ -121,7 +142,33 @@ def test_what_goes_by_the_spec_alone_waits_until_it_is_mended(world: World, dama
     with pytest.raises(SpecError):
         apply.apply(world.host("a"))
     assert seen(world) == before
+    with pytest.raises(SpecError):
+        specfile.enable_etcd(world.host("a"))
+
+
+@pytest.mark.parametrize("damage", [pytest.param(d, id=d.__name__) for d in DAMAGES])
+def test_nothing_begins_with_a_spec_that_cannot_be_read(world: World, damage: Damage) -> None:
     spoiled = world.node("d").paths.spec
     damage(spoiled)
     with pytest.raises(SpecError):
         create.create(world.host("d"), specfile.load(world.host("d")))
+
+
+@pytest.mark.parametrize("loss", [pytest.param(d, id=d.__name__) for d in LOSSES])
+@pytest.mark.parametrize("name", ["c", "d"], ids=["a member that is not capable", "a new node"])
+def test_where_no_mode_was_ever_needed_its_absence_means_the_default(
+    world: World, loss: Damage, name: str
+) -> None:
+    loss(world.node(name, mode="cloud").paths.spec)
+    assert specfile.wanted(world.host(name)).installation.mode is Mode.CLOUD
+
+
+def test_a_mode_that_is_set_at_last_is_the_operators_word(world: World) -> None:
+    spoil(world, emptied)
+    world.net.nodes["a"].paths.spec.write_text('{"installation": {"mode": "cloud"}}\n')
+    world.timers()
+    told = world.loaded("c").view.by_key(world.loaded("a").key)
+    assert told is not None
+    assert told.capability is not Capability.ETCD
+    spoil(world, emptied)
+    assert specfile.load(world.host("a")).unread == ""
