@@ -11,6 +11,8 @@ again and asks again, from any interrupted state.
      was not removed since.
 (B6) Once a leader of a formation was seen, that formation is the cluster for good.
 (B7) A formation is given up only when those of it who were not removed are no quorum of it.
+(B8) A book that lacks a formation which the holder itself started is an older copy: it gives no
+     birth, for the cluster that it forgot may live.
 """
 
 from __future__ import annotations
@@ -86,7 +88,8 @@ class Candidate:
 class BirthView:
     """What the holder knows when it thinks of a birth. `joiner`: whom it is admitting right now
     (counted in, though not confirmed yet); `removed`: keys that counting removals name;
-    `by_hand`: a form that is not through enrols the members first."""
+    `by_hand`: a form that is not through enrols the members first; `started_here`: formations that
+    the holder's own etcd took part in, by what lies beside the book."""
 
     mesh: MeshId
     holder: Party
@@ -98,6 +101,7 @@ class BirthView:
     window_open: bool = False
     by_hand: bool = False
     removed: frozenset[SigningKey] = frozenset()
+    started_here: frozenset[FormationId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +160,13 @@ def plan_birth(view: BirthView, now: datetime) -> Birth:
         return NoBirth(why="the cluster is there")
     if view.holder_sees_leader or any(one.sees_leader for one in view.candidates):
         return NoBirth(why="a leader was seen")
+    forgotten = view.started_here - {one.formation for one in view.book.formations}
+    if forgotten:
+        return _waiting(
+            "the other members",
+            f"formation.json is an older copy: it lacks formation {', '.join(sorted(forgotten))},"
+            " which was started here; whoever is in that cluster tells of it",
+        )
     formation = standing(view.book, now)
     if formation is not None and not _given_up(formation, view.removed):
         return _go_on_with(formation, view)
@@ -245,9 +256,12 @@ def note_given_up(book: HolderBook, formation: FormationId, key: SigningKey) -> 
     )
 
 
-def note_leader(book: HolderBook, formation: FormationId) -> HolderBook:
-    """A leader of that formation was seen (B6)."""
-    return replace(book, formed=formation)
+def note_leader(book: HolderBook, formation: Formation) -> HolderBook:
+    """A leader of that formation was seen (B6); an older copy of the book knows it again."""
+    if any(one.formation == formation.formation for one in book.formations):
+        return replace(book, formed=formation.formation)
+    past = tuple(replace(one, over=True) for one in book.formations)
+    return replace(book, formed=formation.formation, formations=(*past, formation))
 
 
 def next_epoch(book: HolderBook) -> HolderBook:

@@ -111,7 +111,9 @@ def give_etcd_part(host: Host, node: Node, claim: Claim) -> EtcdPart:
         return EtcdPart(state=EtcdHint.NONE)
     if etcdstore.load_authority(host) is None:
         return _holder_is_elsewhere(host, node)
-    formed = etcdstore.load_book(host).formed is not None
+    with store.locked(host, "the mesh"):
+        _note_confirmed(host, node)
+        formed = _note_leader(host, node).formed is not None
     answers = {} if formed else probe_capable(host, node)
     leader = formed or etcdmember.sees_leader(host)
     with store.locked(host, "the mesh"):
@@ -179,7 +181,7 @@ def holder_duty(host: Host, node: Node) -> Seen:
     """Give birth when it is time, and see to it that every party of a formation has its record, or
     that it is given up once it can have no leader."""
     with store.locked(host, "the mesh"):
-        if _note_leader(host, etcdstore.load_book(host)).formed is not None:
+        if _note_leader(host, node).formed is not None:
             return Seen(answers={}, waiting=())  # from then on the list is etcd's
     answers = probe_capable(host, node)
     leader = etcdmember.sees_leader(host)
@@ -240,6 +242,7 @@ def birth_view(
         window_open=store.window_is_open(host),
         by_hand=etcdreserve.forms_here(host, node),
         removed=frozenset(node.view.removed),
+        started_here=_started_here(host),
     )
 
 
@@ -309,13 +312,44 @@ def _note_confirmed(host: Host, node: Node) -> HolderBook:
     return confirmed
 
 
-def _note_leader(host: Host, book: HolderBook) -> HolderBook:
-    cluster = etcdstore.load_cluster(host)
-    if book.formed or cluster.stage is not Stage.FORMED or cluster.formation is None:
+def _note_leader(host: Host, node: Node) -> HolderBook:
+    book, born = etcdstore.load_book(host), _born(host, node)
+    if book.formed or born is None:
         return book
-    book = birth.note_leader(book, cluster.formation)
+    book = birth.note_leader(book, born)
     etcdstore.save_book(host, book)
     return book
+
+
+def _born(host: Host, node: Node) -> Formation | None:
+    """The formation that this node saw a leader of, as its own cluster.json names it."""
+    cluster = etcdstore.load_cluster(host)
+    if (
+        cluster.stage is not Stage.FORMED
+        or cluster.formation is None
+        or cluster.nonce is None
+        or cluster.cluster_id is None
+    ):
+        return None
+    now = host.clock.now()
+    return Formation(
+        formation=cluster.formation,
+        nonce=cluster.nonce,
+        members=(Party(address=node.address, key=node.key),),
+        cluster_id=cluster.cluster_id,
+        reserved=now,
+        expires=now,
+        confirmed=True,
+    )
+
+
+def _started_here(host: Host) -> frozenset[FormationId]:
+    """Formations that this node's own etcd took part in, by cluster.json and by the marker beside
+    its data."""
+    cluster = etcdstore.load_cluster(host)
+    marker = etcdmember.load_marker(host)
+    found = {cluster.formation, marker.formation if marker else None}
+    return frozenset(one for one in found if one is not None and one not in cluster.given_up)
 
 
 def _give_up(host: Host, node: Node, asked: AskToGiveUp) -> Waiting:

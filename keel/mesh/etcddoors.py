@@ -86,7 +86,7 @@ def own_state(host: Host, spec: Spec, node: Node) -> ProbeAnswer:
         confirmed=not host.files.exists(host.paths.pending_join(node.mesh)),
         window_open=store.window_is_open(host),
         stage=cluster.stage,
-        epoch=cluster.epoch,
+        epoch=cluster.epoch if etcdmember.record_is_newest(host, cluster) else 0,
         holder_epoch=held_epoch(host),
         crl_number=etcdcrl.read_crl(crl, roots).number if crl and roots else 0,
         sees_leader=word is not None and bool(word.leader),

@@ -51,7 +51,7 @@ from keel.mesh.etcdmsg import (
     RecordState,
 )
 from keel.mesh.etcdplan import Action, MemberView, Running
-from keel.mesh.etcdstate import Cluster, Stage, Wanted
+from keel.mesh.etcdstate import Cluster, Marker, Stage, Wanted
 from keel.mesh.etcdstore import Leaves
 from keel.mesh.etcdwords import corrupt_members
 from keel.mesh.growth import Word
@@ -154,13 +154,18 @@ def take_record(host: Host, node: Node, raw: bytes) -> CheckedRecord:
         host.clock.now(),
     )
     if checked.again:
+        if etcdstore.load_record(host) != raw:  # an older copy was put back since
+            etcdstore.save_record(host, raw)
         return checked
+    marker, wished = load_marker(host), wants_replacement(host, node.key)
+    if cluster.stage is not Stage.FORMED and not wished and etcdplan.is_behind(cluster, marker):
+        raise etcdplan.state_older()  # begun anew it would forget what its data has acknowledged
     if checked.holder.epoch > held_epoch(host):
         etcdstore.save_holder(host, checked.record.holder)
     etcdstore.save_record(host, raw)
     record = checked.record
     # a place that never served is given up by itself; one that did, by its operator's word only
-    gives_up = cluster.stage is not Stage.FORMED or wants_replacement(host, node.key)
+    gives_up = cluster.stage is not Stage.FORMED or wished
     etcdstore.save_cluster(
         host,
         etcdstate.start(
@@ -171,6 +176,7 @@ def take_record(host: Host, node: Node, raw: bytes) -> CheckedRecord:
             epoch=record.epoch,
             cluster_id=record.cluster_id,
             replaced=record.replaces if gives_up else None,
+            marker=marker,
         ),
     )
     return checked
@@ -214,6 +220,20 @@ def current_record(host: Host) -> ClusterRecord | None:
     return parse_record(raw)
 
 
+def record_is_newest(host: Host, cluster: Cluster) -> bool:
+    """Whether the record on disk is the one that cluster.json names, if it names one."""
+    raw = etcdstore.load_record(host)
+    if raw is None or cluster.record is None:
+        return cluster.record is None
+    return wire.record_hash(wire.decode(raw, max_bytes=len(raw))) == cluster.record
+
+
+def load_marker(host: Host) -> Marker | None:
+    """The marker beside etcd's data."""
+    path = host.paths.etcd_marker
+    return codec.read_state(Marker, path, host.files.read(path))
+
+
 def parse_record(raw: bytes) -> ClusterRecord:
     """A record that was believed before, or that this node signed."""
     envelope = wire.decode(raw, max_bytes=etcdstore.MAX_CRL_BYTES)
@@ -242,9 +262,7 @@ def observe(host: Host, spec: Spec, node: Node) -> MemberView:
         spec_enabled=spec.etcd_enabled,
         stray=host.overlay.stray(),
         data=host.overlay.data_state(),
-        marker=codec.read_state(
-            etcdstate.Marker, host.paths.etcd_marker, host.files.read(host.paths.etcd_marker)
-        ),
+        marker=load_marker(host),
         files_current=all(host.overlay.laid(name) == raw for name, raw in wanted.items()),
         drop_in_current=host.files.read(host.paths.etcd_drop_in)
         == etcdconf.render_drop_in(node.prefix),

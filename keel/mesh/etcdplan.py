@@ -27,6 +27,12 @@ DATA_LOST = (
 """What is left to do about a member whose data is gone: an empty one must never take its place."""
 
 
+STATE_OLDER = (
+    "put the newest /var/lib/keel/etcd/cluster.json back, then `keel mesh etcd tend`; if there is"
+    " none, `keel mesh etcd recover --replace`"
+)
+"""What is left to do where the data is of a later moment than what keel knows of it."""
+
 A_LEADER = "the cluster's leader"
 CLOCK = "the clock"
 CLOCK_DIFFERS = "most members' clocks, or a time it has seen, contradict it: `keel mesh doctor`"
@@ -93,6 +99,8 @@ class MemberView:
 
 def decide(view: MemberView, now: datetime) -> Plan:
     """The ordered steps to a running member, and what it waits for; Refused by rule."""
+    if is_behind(view.cluster, view.marker):
+        raise state_older()
     if view.cluster.stage is Stage.IDLE:
         held_up = view.has_grant and not view.has_leaf and view.clock_off
         return Plan(
@@ -129,6 +137,26 @@ def until_clock(what: str, *, since: datetime | None = None) -> Waiting:
 def until_window(what: str) -> Waiting:
     """What changes who is in waits until an open window (keel.mesh.window) is over."""
     return Waiting(what=what, waiting_for=WINDOW, why=WINDOW_OPEN)
+
+
+def is_behind(cluster: Cluster, marker: Marker | None) -> bool:
+    """cluster.json goes before every marker, so a marker that it does not know is the newer of the
+    two. Data that a formation left which was given up since is no such sign."""
+    if marker is None or marker.formation in cluster.given_up:
+        return False
+    if cluster.stage is Stage.IDLE:
+        return True
+    return marker.formation == cluster.formation and marker.attempt > cluster.attempt
+
+
+def state_older() -> Refused:
+    """What is said of a cluster.json that is behind."""
+    return Refused(
+        "etcd-state-older",
+        "/var/lib/keel/etcd/cluster.json is an older copy: the marker beside etcd's data knows of a"
+        " later start",
+        STATE_OLDER,
+    )
 
 
 def _ahead(view: MemberView) -> list[Step]:

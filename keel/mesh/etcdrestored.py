@@ -20,7 +20,17 @@ from dataclasses import replace
 from datetime import datetime
 
 from keel.errors import KeelError, PkiRejected, Refused
-from keel.mesh import etcdbirth, etcdcert, etcdcrl, etcdmemory, etcdrevoke, etcdstore, store, talk
+from keel.mesh import (
+    birth,
+    etcdbirth,
+    etcdcert,
+    etcdcrl,
+    etcdmemory,
+    etcdrevoke,
+    etcdstore,
+    store,
+    talk,
+)
 from keel.mesh.asked import Asked
 from keel.mesh.birth import Formation as Birth
 from keel.mesh.birth import HolderBook, Party
@@ -206,15 +216,7 @@ def _take_formation(host: Host, node: Node, record: ClusterRecord) -> None:
         expires=record.expires,
         confirmed=True,
     )
-    past = (one for one in book.formations if one.formation != record.formation)
-    etcdstore.save_book(
-        host,
-        replace(
-            book,
-            formed=record.formation,
-            formations=(*(replace(one, over=True) for one in past), born),
-        ),
-    )
+    etcdstore.save_book(host, birth.note_leader(book, born))
 
 
 def _sign_on(host: Host, node: Node, note: Restored) -> int:

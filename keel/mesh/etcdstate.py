@@ -145,19 +145,22 @@ def start(
     epoch: int,
     cluster_id: EtcdClusterId,
     replaced: EtcdMemberId | None = None,
+    marker: Marker | None = None,
 ) -> Cluster:
     """`starting` this formation; the attempt stays while it is the same birth and the same place
-    in it. `replaced`: the record gives a new place for this one, and this node takes it."""
+    in it. `replaced`: the record gives a new place for this one, and this node takes it. `marker`:
+    the one beside the data; an attempt that it has seen is never counted again."""
     anew = replaced not in (None, cluster.replaced)
     if cluster.stage is Stage.FORMED and not anew:  # a newer record: the cluster stays
         return replace(cluster, record=record, epoch=epoch)
     again = cluster.stage is Stage.STARTING and cluster.formation == formation and not anew
+    last = max(cluster.attempt, marker.attempt if marker is not None else 0)
     return replace(
         cluster,
         stage=Stage.STARTING,
         formation=formation,
         nonce=nonce,
-        attempt=cluster.attempt if again else cluster.attempt + 1,
+        attempt=cluster.attempt if again else last + 1,
         record=record,
         epoch=epoch,
         cluster_id=cluster_id,

@@ -10,7 +10,7 @@ import pytest
 
 from keel.errors import Refused
 from keel.mesh.etcdplan import Action, MemberView, Running, Unit, decide
-from keel.mesh.etcdstate import Marker, Stage, mark_formed
+from keel.mesh.etcdstate import Cluster, Marker, Stage, mark_formed
 from keel.ports import DataState, StrayMember
 from keel.types import EtcdClusterId
 from tests.etcd import make
@@ -169,7 +169,11 @@ def test_data_of_an_earlier_attempt_is_set_aside(marker: Marker) -> None:
     [
         (replace(STARTED, marker=None), "etcd-data-foreign"),
         (replace(STARTED, marker=Marker(formation=F2, attempt=1)), "etcd-data-foreign"),
-        (replace(STARTED, marker=Marker(formation=F1, attempt=2)), "etcd-data-foreign"),
+        (replace(STARTED, marker=Marker(formation=F1, attempt=2)), "etcd-state-older"),
+        (
+            replace(FRESH, cluster=Cluster(), marker=Marker(formation=F1, attempt=1)),
+            "etcd-state-older",
+        ),
         (replace(FORMED, marker=Marker(formation=F1, attempt=0)), "etcd-data-foreign"),
         (replace(FORMED, data=DataState.ABSENT), "etcd-data-missing"),
         (replace(FORMED, data=DataState.EMPTY), "etcd-data-missing"),
@@ -180,8 +184,9 @@ def test_data_of_an_earlier_attempt_is_set_aside(marker: Marker) -> None:
         ),
     ],
     ids=[
-        "unmarked", "another formation's", "a later attempt's", "formed, an earlier attempt's",
-        "formed, no data", "formed, empty", "somebody's stray", "another cluster answers",
+        "unmarked", "another formation's", "a later attempt's", "idle, and started before",
+        "formed, an earlier attempt's", "formed, no data", "formed, empty", "somebody's stray",
+        "another cluster answers",
     ],
 )  # fmt: skip
 def test_a_plan_is_refused_by_its_own_rule(view: MemberView, rule: str) -> None:

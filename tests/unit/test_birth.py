@@ -290,9 +290,28 @@ def test_a_reservation_checks_again_what_stands_under_the_lock() -> None:
 
 
 def test_a_leader_ends_all_births() -> None:
-    book = note_leader(confirm(reserved(with_joiner()), C.key), F1)
-    assert book.formed == F1
+    begun = confirm(reserved(with_joiner()), C.key)
+    book = note_leader(begun, formation_of(begun, F1))
+    assert (book.formed, book.formations) == (F1, begun.formations)
     assert isinstance(plan_birth(view(candidate(D), candidate(E), book=book), NOW), NoBirth)
+
+
+def test_an_older_book_knows_a_formation_again_whose_leader_was_seen() -> None:
+    born = replace(reserved(with_joiner()).formations[0], confirmed=True)
+    older = reserved(view(candidate(B), joiner=D), formation=F2)
+    book = note_leader(older, born)
+    assert (book.formed, formation_of(book, F1)) == (F1, born)
+    assert formation_of(book, F2).over
+    assert book.epoch == older.epoch
+
+
+def test_a_book_that_lacks_what_was_started_here_gives_no_birth() -> None:
+    at = replace(view(candidate(B), candidate(C)), started_here=frozenset({F2}))
+    waits = plan_birth(at, NOW)
+    assert isinstance(waits, Waiting)
+    assert F2 in waits.why
+    known = replace(at, book=reserved(with_joiner(), formation=F2), started_here=frozenset({F2}))
+    assert isinstance(plan_birth(known, NOW + 2 * RECORD_LIFE), GiveBirth)
 
 
 def test_every_record_has_an_epoch_of_its_own() -> None:
