@@ -4,7 +4,7 @@ its first line. Those marked * decide and never act (pure); `etcd...` is the reg
 The mesh
     what is signed: wire* keys* identity* records* entry* drafts*
     who is a member: roster* standing* votes* members* trust* removal*
-    the channel: envelope* nonces* limits* refusal* exchange* server client receive asked talk
+    the channel: envelope* nonces* limits* refusal* exchange* server client receive asked turns talk
     all members at once: spread
     this node's state: store selfrecord rights
     coming in and going: create token* invite* joinmsg* redeem* admit join leave remove

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from keel.mesh.limits import QUICK, Bound
 from keel.mesh.members import Member
 from keel.mesh.store import Node
 from keel.ports import Host
@@ -41,3 +42,5 @@ class Kind:
     fresh: bool = True
     obeys: bool = True
     """Whether the sender's standing matters; records prove themselves."""
+    bound: Bound = QUICK
+    """How many at once, and how often (L1)."""

@@ -46,6 +46,7 @@ from keel.mesh.etcdmsg import (
     TakeRecordAnswer,
     Tell,
 )
+from keel.mesh.limits import KICKS, LASTS
 from keel.mesh.store import Node
 from keel.mesh.trust import may_ask
 from keel.ports import Host
@@ -56,16 +57,16 @@ def served() -> tuple[tuple[str, Kind], ...]:
     """Every kind that /v1/etcd serves, each of its own name (a test compares)."""
     return (
         (etcdbirth.PROBE, Kind(body=Probe, act=_probe)),
-        (etcdbirth.CLUSTER, Kind(body=TakeRecord, act=_take_record)),
-        (etcdenrol.ENROLL, Kind(body=Enroll, act=_enroll)),
-        (etcdenrol.GRANT, Kind(body=TakeGrant, act=_take_grant)),
-        (etcdbirth.GIVE_UP, Kind(body=GiveUp, act=_give_up)),
+        (etcdbirth.CLUSTER, Kind(body=TakeRecord, act=_take_record, bound=KICKS)),
+        (etcdenrol.ENROLL, Kind(body=Enroll, act=_enroll, bound=KICKS)),
+        (etcdenrol.GRANT, Kind(body=TakeGrant, act=_take_grant, bound=KICKS)),
+        (etcdbirth.GIVE_UP, Kind(body=GiveUp, act=_give_up, bound=LASTS)),
         (etcdmemory.TELL, Kind(body=Tell, act=etcdrestored.tell)),
-        (etcdrevoke.REVOKE, Kind(body=Revoke, act=etcdrevoke.obey)),
+        (etcdrevoke.REVOKE, Kind(body=Revoke, act=etcdrevoke.obey, bound=KICKS)),
         *etcdformdoors.kinds().items(),
         *etcdmeasure.kinds().items(),
-        (etcdplace.PLACE, Kind(body=AskPlace, act=_place)),
-        (etcdrecover.REPLACE, Kind(body=AskReplace, act=_replace)),
+        (etcdplace.PLACE, Kind(body=AskPlace, act=_place, bound=KICKS)),
+        (etcdrecover.REPLACE, Kind(body=AskReplace, act=_replace, bound=LASTS)),
     )
 
 

@@ -22,6 +22,7 @@ from keel.mesh.formmsg import (
     Reserve,
     ReserveAnswer,
 )
+from keel.mesh.limits import KICKS
 from keel.mesh.store import Node
 from keel.mesh.trust import may_ask
 from keel.ports import Host
@@ -37,7 +38,7 @@ def kinds() -> Mapping[str, Kind]:
     return {
         RESERVE: Kind(body=Reserve, act=_reserve),
         ENROLMENT: Kind(body=AskEnrolment, act=_enrolment),
-        ENROLLED: Kind(body=Enrolled, act=_take_grant),
+        ENROLLED: Kind(body=Enrolled, act=_take_grant, bound=KICKS),
     }
 
 

@@ -18,6 +18,7 @@ from keel.mesh.etcdconf import UNIT
 from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.fitness import Check, Examined
 from keel.mesh.formmsg import MAX_PEERS, PADDING_BYTES, ForeignEtcd, Link, Measure, Measured
+from keel.mesh.limits import MEASURES
 from keel.mesh.members import Member
 from keel.mesh.store import Node
 from keel.mesh.trust import may_ask
@@ -33,7 +34,7 @@ HELD_UP_SECONDS = 0.9
 
 
 def kinds() -> Mapping[str, Kind]:
-    return {REPORT: Kind(body=Measure, act=_report)}
+    return {REPORT: Kind(body=Measure, act=_report, bound=MEASURES)}
 
 
 def examine(host: Host, spec: Spec, node: Node, members: Iterable[Member]) -> tuple[Check, ...]:

@@ -1,4 +1,10 @@
-"""How much the channel's server takes: numbers, and a token bucket without a clock of its own."""
+"""How much the channel takes: numbers, and a token bucket without a clock of its own.
+
+(L1) What a sender can make last (a kind of `at_once`) holds so few of the server's threads, all
+     such kinds together, that some are left for everything else, whoever colludes. What one member
+     has under way leaves a place for another.
+(L2) A source has two connections, and with them two threads at most.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +42,31 @@ class Limits:
     answer_seconds: float = 30.0
     idle_seconds: float = 30.0
     look_seconds: float = 1.0
-    threads: int = 4
+    threads: int = 12
     source_rate: Rate | None = SOURCE_RATE
     total_rate: Rate | None = TOTAL_RATE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """Of one kind of message: how many are answered at once, whoever asks, and of them how many for
+    one member (None: as many as there are threads); and how often one member may ask."""
+
+    at_once: int | None = None
+    of_member: int | None = None
+    rate: Rate
+
+
+QUICK = Bound(rate=Rate(per_second=2.0, burst=60))
+"""Answered from this node's disk; a birth or a sync of many asks often, but not for long."""
+KICKS = Bound(rate=Rate(per_second=0.25, burst=20))
+"""Has a pass run: hardly oftener than the fast timer would."""
+LASTS = Bound(at_once=2, of_member=1, rate=Rate(per_second=0.2, burst=10))
+"""Asks others, or stops a unit, before it answers."""
+MEASURES = Bound(at_once=2, of_member=1, rate=Rate(per_second=0.2, burst=10))
+"""Takes seconds on purpose; two who form at once both have to hear that they do."""
+ADMITS = Bound(at_once=2, of_member=1, rate=Rate(per_second=0.5, burst=20))
+"""The registry's part of a join, which may ask the whole cluster."""
 
 
 class Buckets:

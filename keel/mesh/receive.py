@@ -7,7 +7,7 @@ keel.mesh.redeem's; the acts are other flows'. Called by the channel's service, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 
 from keel.errors import KeelError
@@ -23,9 +23,12 @@ from keel.mesh.exchange import (
     RosterAnswer,
     RosterAsk,
 )
-from keel.mesh.invite import claimed_members
+from keel.mesh.invite import Claim, claimed_members
+from keel.mesh.joinmsg import EtcdPart
+from keel.mesh.limits import ADMITS
 from keel.mesh.refusal import plain, refusal_of
 from keel.mesh.store import Node
+from keel.mesh.turns import Turns
 from keel.ports import Host
 from keel.spec.model import Spec, capability
 from keel.types import Capability, SigningKey
@@ -40,6 +43,7 @@ class Doors:
     confirming: Confirming
     joined: Callable[[Host, SigningKey], None]
     own_role: Callable[[Host], str]
+    turns: Turns = field(default_factory=Turns)
 
 
 def receive(
@@ -48,7 +52,7 @@ def receive(
     """The HTTP status and the body that answer one request. An error of a flow is a signed
     refusal; only what nobody could prove is answered in plain."""
     if path == JOIN_PATH:
-        return admit.redeem_request(host, spec, source, body, doors.give_etcd_part)
+        return admit.redeem_request(host, spec, source, body, _in_turn(doors))
     kinds = _kinds(doors).get(path)
     if kinds is None:
         return 404, plain("no-such-path", "no such path")
@@ -82,9 +86,22 @@ def _act(
         member = next(one for one in node.view.members if one.key == sender)  # the view's check
         if kind.obeys:
             behind.refuse(host, member.display)
-        return kind.act(Asked(host=host, spec=spec, node=node, member=member, body=accepted.body))
+        asked = Asked(host=host, spec=spec, node=node, member=member, body=accepted.body)
+        now = host.clock.monotonic()
+        with doors.turns.taken(accepted.message.kind, sender, kind.bound, now):
+            return kind.act(asked)
     except KeelError as error:
         return refusal_of(error)
+
+
+def _in_turn(doors: Doors) -> GiveEtcdPart:
+    """What the registry adds to a join; while too many are asked for, the reason (A3)."""
+
+    def give(host: Host, node: Node, claim: Claim) -> EtcdPart:
+        with doors.turns.taken(exchange.JOIN_PATH, claim.ed25519, ADMITS, host.clock.monotonic()):
+            return doors.give_etcd_part(host, node, claim)
+
+    return give
 
 
 def _hello(host: Host, spec: Spec, doors: Doors, sender: SigningKey, body: Hello) -> HelloAnswer:

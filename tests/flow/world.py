@@ -118,6 +118,8 @@ class World:
         self.etcd = FakeEtcd(self.net)
         self.kicks: list[Callable[[], object]] = []
         """What non-blocking starts of sync and tend will do, once `settle` lets them."""
+        self._doors: dict[str, receive.Doors] = {}
+        """Each node's channel, as one process."""
         self.tokens: dict[str, Token] = {}
         """What operators carry to the nodes named here."""
         self.refused: list[tuple[str, KeelError]] = []
@@ -362,7 +364,12 @@ class World:
     def _receive(
         self, node: FakeNode, path: str, source: IPv6Address, body: bytes
     ) -> tuple[int, bytes]:
-        return receive.receive(node.host, self.spec(node.name), etcd.doors(), path, source, body)
+        doors = self._doors.setdefault(node.name, etcd.doors())
+        return receive.receive(node.host, self.spec(node.name), doors, path, source, body)
+
+    def __getstate__(self) -> dict[str, object]:
+        """What a channel's process only remembers is not kept."""
+        return {**self.__dict__, "_doors": {}}
 
     def _kick(self, node: FakeNode, run: Callable[[FakeNode], object]) -> None:
         self.kicks.append(partial(self._run, node, run))
