@@ -23,6 +23,12 @@ SENDMAIL = "/usr/sbin/sendmail"
 _GRACE_SECONDS = 5.0
 """After which systemd ends a program that keel waits for no longer."""
 
+_NO_PROGRAM = (126, 127, 203)
+"""By a shell's habit, and systemd's for what it could not execute."""
+_NOT_FOUND = "Failed to find executable"
+"""systemd-run's own word."""
+MAIL_SERVER = "mail needs a mail server, such as dma: `apt install dma`"
+
 Launcher = Callable[[float, bool], Sequence[str]]
 """(seconds, whether what it leaves behind goes on) -> what stands before a program's argv."""
 
@@ -62,12 +68,12 @@ class Messengers:
                 allow_redirects=False,
                 stream=True,
             )
-        except requests.RequestException as error:
-            raise AlertFailed(f"no answer: {type(error).__name__}") from error
+        except (requests.RequestException, ValueError) as error:  # urllib3, of an odd host
+            raise AlertFailed(_why(error, timeout_seconds)) from error
         finally:
             session.close()
         if not answer.ok or answer.is_redirect:
-            raise AlertFailed(f"it answered {answer.status_code}")
+            raise AlertFailed(f"it answered {answer.status_code}: {_what_then(answer.status_code)}")
 
     def mail(self, to: str, subject: str, text: str, *, timeout_seconds: float) -> None:
         message = EmailMessage()
@@ -87,6 +93,32 @@ class Messengers:
         try:
             self._proc.run(launched, stdin=stdin, timeout_seconds=timeout_seconds)
         except ProcFailed as error:
-            raise AlertFailed(f"{argv[0]} ended with status {error.returncode}") from error
+            if error.returncode in _NO_PROGRAM or _NOT_FOUND in error.stderr_tail:
+                how = MAIL_SERVER if argv[0] == self._sendmail else "see the path and its rights"
+                raise AlertFailed(f"{argv[0]} is missing or cannot be run: {how}") from error
+            raise AlertFailed(
+                f"{argv[0]} ended with status {error.returncode}: try it by hand"
+            ) from error
         except DeadlinePassed as error:
             raise AlertFailed(f"{argv[0]} did not end in {timeout_seconds:.0f} s") from error
+
+
+def _what_then(status: int) -> str:
+    if status < 400:
+        return "it sends elsewhere, which is not followed: give the URL that it names"
+    return "see whether its URL is right" if status < 500 else "the fault is on its side"
+
+
+def _why(error: Exception, timeout_seconds: float) -> str:
+    """For who reads it: a library's class says nothing to them, and its text may quote the URL."""
+    import requests
+
+    match error:
+        case requests.exceptions.SSLError():
+            return "its certificate is not one that this host trusts"
+        case requests.Timeout():
+            return f"no answer within {timeout_seconds / 2:.1f} s: see whether it runs"
+        case requests.ConnectionError():
+            return "it cannot be reached: see its name and port, and this host's firewall"
+        case _:
+            return f"its URL cannot be asked ({type(error).__name__}): see how it is written"

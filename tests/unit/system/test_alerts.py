@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -11,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from keel.errors import AlertFailed
+from keel.errors import AlertFailed, ProcFailed
 from keel.ports import Completed
-from keel.system.alerts import SENDMAIL, Messengers
+from keel.system.alerts import MAIL_SERVER, SENDMAIL, Messengers
 from keel.system.run import Programs
 
 SINK = """#!/bin/sh
@@ -68,18 +69,49 @@ def test_a_webhook_gets_the_document_whatever_the_environment_says(
     assert taken == [("application/json", b'{"a":1}')]
 
 
-@pytest.mark.parametrize("status", [302, 404, 500])
-def test_a_webhook_that_says_no_did_not_take_it(status: int) -> None:
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        (302, "it sends elsewhere, which is not followed: give the URL that it names"),
+        (404, "see whether its URL is right"),
+        (500, "the fault is on its side"),
+    ],
+)
+def test_a_webhook_that_says_no_did_not_take_it(status: int, says: str) -> None:
     with server(status) as (url, _), pytest.raises(AlertFailed) as caught:
         Messengers(Programs()).webhook(url, b"{}", timeout_seconds=10.0)
-    assert caught.value.summary() == f"an alert was not taken: it answered {status}"
+    assert caught.value.summary() == f"an alert was not taken: it answered {status}: {says}"
     assert "--test" in caught.value.remedy()
 
 
 def test_a_webhook_that_is_not_there_is_named_without_its_secret() -> None:
     with pytest.raises(AlertFailed) as caught:
         Messengers(Programs()).webhook("http://127.0.0.1:1/s3cret", b"{}", timeout_seconds=4.0)
-    assert caught.value.problem == "no answer: ConnectionError"
+    assert caught.value.problem.startswith("it cannot be reached: see its name and port")
+
+
+def test_a_webhook_that_speaks_no_tls_is_not_trusted() -> None:
+    with server(204) as (url, _):
+        url = url.replace("http:", "https:")
+        with pytest.raises(AlertFailed) as caught:
+            Messengers(Programs()).webhook(url, b"{}", timeout_seconds=10.0)
+    assert caught.value.problem == "its certificate is not one that this host trusts"
+
+
+def test_a_webhook_that_says_nothing_is_given_its_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/s3cret"
+        with pytest.raises(AlertFailed) as caught:
+            Messengers(Programs()).webhook(url, b"{}", timeout_seconds=1.0)
+    assert caught.value.problem == "no answer within 0.5 s: see whether it runs"
+
+
+@pytest.mark.parametrize("host", ["a..b", "*x", "[::1"])
+def test_a_webhook_whose_url_is_none_is_told_so(host: str) -> None:
+    with pytest.raises(AlertFailed) as caught:
+        Messengers(Programs()).webhook(f"http://{host}/s3cret", b"{}", timeout_seconds=1.0)
+    assert caught.value.problem.startswith("its URL cannot be asked (")
+    assert "s3cret" not in caught.value.problem
 
 
 def test_mail_goes_through_the_machines_own_program(tmp_path: Path) -> None:
@@ -130,6 +162,28 @@ def test_a_command_that_fails_did_not_take_it(tmp_path: Path) -> None:
         Messengers(Programs(), launcher=here).command(
             [str(program(tmp_path, 7))], b"", timeout_seconds=10.0
         )
+
+
+class Missing:
+    """systemd-run, of a program that is not there."""
+
+    def __init__(self, returncode: int, said: str = "") -> None:
+        self._failed = ProcFailed(["systemd-run"], returncode, said)
+
+    def run(self, argv: Sequence[str], **_: object) -> Completed:
+        raise self._failed
+
+
+@pytest.mark.parametrize(
+    "proc", [Missing(203), Missing(1, "Failed to find executable /x"), Missing(127)]
+)
+def test_a_program_that_is_not_there_is_told_with_what_to_do(proc: Missing) -> None:
+    found = Messengers(proc)
+    with pytest.raises(AlertFailed) as caught:
+        found.mail("root@localhost", "subject", "text", timeout_seconds=1.0)
+    assert caught.value.problem == f"{SENDMAIL} is missing or cannot be run: {MAIL_SERVER}"
+    with pytest.raises(AlertFailed, match="/x is missing or cannot be run: see the path"):
+        found.command(["/x"], b"", timeout_seconds=1.0)
 
 
 def test_a_command_that_does_not_end_did_not_take_it() -> None:
