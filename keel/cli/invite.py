@@ -116,19 +116,22 @@ def _arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--life",
-        default=DEFAULT_LIFE,
         metavar="TIME",
-        help="how long it is good: a number and s, m or h, at most 24h",
+        help="how long the new one is good: a number and s, m or h; 24h, the most, without it",
     )
 
 
 def _options(found: Namespace) -> Options:
+    if found.life is not None and (flag(found, "list") or found.cancel is not None):
+        raise UsageError(
+            "--life is for a new invite; --list and --cancel make none", command="keel mesh invite"
+        )
     if flag(found, "list"):
         return List()
     if found.cancel is not None:
         return Cancel(invite=InviteId(found.cancel.strip().lower()))
     try:
-        return Make(life=parse_life(found.life), wait=flag(found, "wait"))
+        return Make(life=parse_life(found.life or DEFAULT_LIFE), wait=flag(found, "wait"))
     except ValueError as error:
         raise UsageError(f"--life: {error}", command="keel mesh invite") from error
 

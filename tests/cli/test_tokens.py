@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from keel.cli import tokens
-from keel.cli.invite import parse_life
+from keel.cli import parser, tokens
+from keel.cli.invite import Make, parse_life
+from keel.cli.tree import TREE
 from keel.errors import Refused, UsageError
 from keel.mesh.token import Token
 from tests.cli.test_golden import parse
@@ -118,3 +120,15 @@ def test_a_life(text: str, seconds: int) -> None:
 def test_no_life(text: str) -> None:
     with pytest.raises(ValueError, match="a number and"):
         parse_life(text)
+
+
+@pytest.mark.parametrize("other", ["--list", "--cancel 00"])
+def test_a_life_is_a_new_invites_alone(other: str) -> None:
+    with pytest.raises(UsageError, match="--life is for a new invite"):
+        parser.parse(TREE, ["mesh", "invite", *other.split(), "--life", "30m"])
+
+
+@pytest.mark.parametrize(("said", "hours"), [("", 24), ("--life 2h", 2)])
+def test_without_one_it_is_a_day(said: str, hours: int) -> None:
+    options = parser.parse(TREE, ["mesh", "invite", *said.split()]).options
+    assert options == Make(life=timedelta(hours=hours), wait=False)
