@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from cryptography import x509
+
 from keel import codec
-from keel.errors import EtcdError, Refused
+from keel.errors import EtcdError, PkiRejected, Refused
 from keel.mesh import (
     etcdcert,
     etcdconf,
@@ -258,7 +260,10 @@ def observe(host: Host, spec: Spec, node: Node) -> MemberView:
         has_grant=granted is not None,
         has_leaf=leaves is not None
         and granted is not None
-        and leaves.member.chain[0] == granted[1].certificate,
+        and (
+            leaves.member.chain[0] == granted[1].certificate
+            or is_superseded(host, granted[1].certificate)  # the renewal sees to it
+        ),
         spec_enabled=spec.etcd_enabled,
         stray=host.overlay.stray(),
         data=host.overlay.data_state(),
@@ -377,6 +382,20 @@ def _files(
         etcdconf.CRL_FILE: Secret(etcdstore.load_crl(host) or b""),
         etcdconf.ENV_FILE: Secret(etcdconf.render_env(settings)),
     }
+
+
+def is_superseded(host: Host, intermediate: x509.Certificate) -> bool:
+    """Whether the CRL here says that a newer grant replaced this node's intermediate: it was put
+    back from an older copy."""
+    raw = host.files.read(host.paths.etcd_crl, max_bytes=etcdstore.MAX_CRL_BYTES)
+    try:
+        found = etcdcrl.read_crl(raw or b"", etcdstore.load_roots(host))
+    except PkiRejected:
+        return False  # etcdcrlspread mends it
+    serial = etcdcert.serial_of(intermediate)
+    return any(
+        one.serial == serial and one.reason is etcdcrl.Reason.SUPERSEDED for one in found.revoked
+    )
 
 
 def own_status(host: Host) -> EtcdStatus | None:

@@ -92,6 +92,7 @@ def observe(host: Host, node: Node) -> ChainView | None:
         asked=etcdstore.newest(host, host.paths.etcd / "intermediate") > number,
         leaves=() if leaves is None else (leaves.member.leaf, leaves.client.leaf),
         leaf_issuer=None if leaves is None else leaves.member.chain[0],
+        superseded=etcdmember.is_superseded(host, authority.certificate),
     )
 
 

@@ -44,8 +44,9 @@ class Action(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainView:
     """A member's own chain. `root`: the one that issued the intermediate, None when this node
-    does not trust it any more; `asked`: a newer key waits for its grant; `leaves`: the newest whole
-    pair and the intermediate that issued it."""
+    does not trust it any more; `asked`: a newer key waits for its grant; `superseded`: the CRL says
+    that a newer grant replaced the intermediate, so this one is of an older copy of the disk;
+    `leaves`: the newest whole pair and the intermediate that issued it."""
 
     address: IPv6Address
     root: x509.Certificate | None
@@ -53,6 +54,7 @@ class ChainView:
     asked: bool
     leaves: tuple[x509.Certificate, ...]
     leaf_issuer: x509.Certificate | None
+    superseded: bool = False
 
 
 def due_at(
@@ -93,6 +95,8 @@ def is_late(
 
 def decide(view: ChainView, now: datetime) -> Plan:
     """What is due now, the intermediate first: leaves that follow are then under the new one."""
+    if view.superseded:  # nobody accepts a leaf of it; the leaves come with the next one
+        return Plan(steps=(_step(Action.RENEW_INTERMEDIATE, "a newer grant replaced it"),))
     steps = []
     if view.asked or is_due(view.intermediate, view.root, address=view.address, now=now):
         why = "a third of its life is left" if not view.asked else "its new key waits for a grant"

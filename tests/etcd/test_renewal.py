@@ -36,6 +36,11 @@ def actions(view: ChainView, after: timedelta) -> list[str]:
     return [step.action for step in renewal.decide(view, NOW + after).steps]
 
 
+def test_an_intermediate_that_was_replaced_is_renewed_before_any_leaf_of_it() -> None:
+    view = replace(VIEW, superseded=True, leaf_issuer=None)
+    assert actions(view, timedelta()) == [Action.RENEW_INTERMEDIATE]
+
+
 def test_the_delay_of_each_member_is_its_own_and_within_its_share() -> None:
     third = LEAF.not_valid_after_utc - (LEAF.not_valid_after_utc - LEAF.not_valid_before_utc) / 3
     found = {
