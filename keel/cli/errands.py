@@ -2,7 +2,8 @@
 
 A process of its own for each of them costs Python's start and every import, which on a small
 machine is most of what a birth takes; this process has all of it loaded. Owns when a pass runs,
-never what it does: a pass that is cut off, or fails, is the timer's to do again.
+never what it does: a pass that is cut off, or fails, is the timer's to do again. What a pass
+reckoned from secrets is forgotten when it ends.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from keel import secretcache
 from keel.cli import render
 from keel.errors import KeelError
 from keel.mesh import etcdtend, sync, up
@@ -50,6 +52,8 @@ class Errand:
                 self._run()
             except KeelError as error:
                 sys.stderr.write(render.error_text(error, color=False) + "\n")
+            finally:
+                secretcache.forget()
 
 
 class WarmUnits:

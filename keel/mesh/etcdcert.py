@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from keel import secretcache
 from keel.errors import Internal, PkiRejected
 from keel.types import Fingerprint, MeshId, Secret
 
@@ -43,8 +44,6 @@ T = TypeVar("T", bound=x509.ExtensionType)
 MAX_CERTIFICATE_BYTES = 4096  # keel's own are below 800 bytes; an RSA generation would need 2 KiB
 MAX_KEY_BYTES = 4096
 KEY_ENTROPY_BYTES = 40  # FIPS 186-5 A.2.1: 64 bits more than the order, so that no key is likelier
-KEYS = 32
-"""Private keys that stay parsed: a pass reads its own four a dozen times."""
 PARSED = 256
 """Certificates that stay parsed: a member meets its own chain again at every step."""
 
@@ -104,7 +103,7 @@ def load_key(key: Secret) -> ec.EllipticCurvePrivateKey:
     return _loaded_key(raw)
 
 
-@functools.lru_cache(maxsize=KEYS)
+@secretcache.remembered
 def _loaded_key(raw: bytes) -> ec.EllipticCurvePrivateKey:
     try:
         loaded = serialization.load_pem_private_key(raw, password=None)

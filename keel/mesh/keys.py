@@ -8,7 +8,6 @@ it refuses non-canonical signatures and keys of small order), so that all nodes 
 from __future__ import annotations
 
 import base64
-import functools
 from dataclasses import dataclass
 
 import nacl.exceptions
@@ -16,13 +15,12 @@ import nacl.signing
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from keel import secretcache
 from keel.errors import BadValue
 from keel.types import Secret, SigningKey, WgKey, parse_hex
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
-REMEMBERED = 16
-"""Key pairs that were reckoned before: a pass reads the node's own a dozen times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +78,12 @@ def verify(public: SigningKey, message: bytes, signature: bytes) -> bool:
     return True
 
 
-@functools.lru_cache(maxsize=REMEMBERED)
+@secretcache.remembered
 def _signing_public(seed: bytes) -> SigningKey:
     return SigningKey(bytes(nacl.signing.SigningKey(seed).verify_key).hex())
 
 
-@functools.lru_cache(maxsize=REMEMBERED)
+@secretcache.remembered
 def _wg_public(scalar: bytes) -> WgKey:
     key = X25519PrivateKey.from_private_bytes(scalar)
     public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)

@@ -9,6 +9,7 @@ Rules:
      without an idle one the new one waits a second for room and is closed then.
 (S3) A request costs a token of its source's bucket and one of everybody's, before it is looked at.
 (S4) From a temporary address there is `/v1/join` and nothing else.
+(S5) What an answer reckoned from this node's secrets is forgotten before it is sent.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from waitress.channel import HTTPChannel
 from waitress.server import TcpWSGIServer
 from waitress.task import ThreadedTaskDispatcher
 
+from keel import secretcache
 from keel.errors import KeelError, UsageError
 from keel.mesh.exchange import ETCD_PATH, HELLO_PATH, JOIN_PATH, ROSTER_PATH
 from keel.mesh.limits import Buckets, Limits
@@ -149,6 +151,8 @@ class _App:
         except Exception:  # one of the three broad ones: a bug in a handler must not show outside
             log.exception("%s from %s: a bug in keel", path, source)
             return _plain(500, "internal", "internal error")
+        finally:
+            secretcache.forget()
 
     def _within_rate(self, source: IPv6Address) -> bool:
         now = self._clock.monotonic()

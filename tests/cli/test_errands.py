@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from keel import secretcache
 from keel.cli.errands import Errand, WarmUnits, warmed
 from keel.errors import Refused
-from keel.mesh import up
+from keel.mesh import keys, up
+from keel.types import Secret
 from tests.fakes.effects import Effects
 from tests.fakes.machine import FakeUnits
 from tests.flow.world import World
@@ -63,6 +65,22 @@ def test_one_more_pass_follows_however_often_it_is_asked_for_while_one_runs() ->
     gate.go_on.release()
     wait_for_all("often")
     assert gate.ran == 2
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_secret_is_remembered_once_a_pass_has_ended(fails: bool) -> None:
+    seen: list[int] = []
+
+    def reckon() -> None:
+        keys.wg_pair(Secret(bytes(32)))
+        seen.append(secretcache.count())
+        if fails:
+            raise Refused("no-way", "it could not be", "try again")
+
+    secretcache.forget()
+    Errand("reckoning", reckon).ask()
+    wait_for_all("reckoning")
+    assert (seen, secretcache.count()) == ([1], 0)
 
 
 def test_a_failed_pass_is_told_and_the_next_one_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The server's bounds S1 to S4 over a real socket."""
+"""The server's rules S1 to S5 over a real socket."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from pathlib import Path
 
 import pytest
 
+from keel import secretcache
 from keel.errors import DiskTrouble, LockHeld, Refused, UsageError
+from keel.mesh import keys
 from keel.mesh.limits import Limits, Rate
 from keel.mesh.refusal import parse_plain
-from keel.mesh.server import ChannelServer, HttpReply, inherited_sockets
+from keel.mesh.server import ChannelServer, Handler, HttpReply, inherited_sockets
+from keel.types import Secret
 from tests.desk import (
     NO_RATE,
     TEMPORARY,
@@ -108,6 +111,21 @@ def _until_served(port: int, *, source: str = "127.0.0.2") -> None:
             threading.Event().wait(0.05)
         else:
             return
+
+
+@pytest.mark.parametrize("then", [echo, refusing(LockHeld(7, "the lock")), refusing(KeyError())])
+def test_no_secret_is_remembered_once_it_is_answered(then: Handler) -> None:
+    seen: list[int] = []
+
+    def handle(path: str, source: IPv6Address, body: bytes) -> HttpReply:
+        keys.wg_pair(Secret(bytes(32)))
+        seen.append(secretcache.count())
+        return then(path, source, body)
+
+    secretcache.forget()
+    with serving(handle) as port:
+        post(port, "/v1/hello", b"")
+    assert (seen, secretcache.count()) == ([1], 0)
 
 
 def test_a_request_reaches_the_handler_with_its_source_and_the_answer_comes_back() -> None:
