@@ -304,7 +304,7 @@ def _with_etcd_part(
     try:
         part = give_etcd_part(host, node, claim)
     except KeelError as error:
-        return invite.note_etcd(state, EtcdPart(note=error.summary()))
+        return invite.note_etcd(state, EtcdPart(note=refusal.for_others(error)))
     with store.locked(host, "the mesh"):
         held = {i.invite: i for i in store.load_invites(host)}.get(state.invite)
         if held is None or held.phase not in (Phase.CLAIMED, Phase.SPENT):

@@ -26,6 +26,7 @@ from keel.mesh import (
     etcdstate,
     etcdstore,
     growth,
+    refusal,
     selfrecord,
     store,
     talk,
@@ -85,7 +86,7 @@ def give_etcd_part(host: Host, node: Node, claim: Claim) -> EtcdPart:
     try:
         found = at_admission(host, node, joiner, claim.name)
     except KeelError as error:  # the grant stands, and the tend goes on
-        return replace(part, note=error.summary())
+        return replace(part, note=refusal.for_others(error))
     if isinstance(found, str):
         return replace(part, note=found)
     return replace(part, cluster_record=found, note=None)

@@ -26,7 +26,7 @@ from keel.mesh.exchange import (
 from keel.mesh.invite import Claim, claimed_members
 from keel.mesh.joinmsg import EtcdPart
 from keel.mesh.limits import ADMITS
-from keel.mesh.refusal import plain, refusal_of
+from keel.mesh.refusal import is_private, plain, refusal_of
 from keel.mesh.store import Node
 from keel.mesh.turns import Turns
 from keel.ports import Host
@@ -91,6 +91,8 @@ def _act(
         with doors.turns.taken(accepted.message.kind, sender, kind.bound, now):
             return kind.act(asked)
     except KeelError as error:
+        if is_private(error):
+            host.console.say(f"refused what a member asked: {error.summary()}; {error.remedy()}")
         return refusal_of(error)
 
 

@@ -13,7 +13,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from keel import codec
-from keel.errors import BadValue, KeelError, Refused
+from keel.errors import (
+    BadValue,
+    DiskTrouble,
+    Internal,
+    KeelError,
+    ProcFailed,
+    Refused,
+    SpecError,
+    StateCorrupt,
+)
 
 MAX_PLAIN_BYTES = 4096
 _RULE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -74,7 +83,19 @@ class Plain:
 def refusal_of(error: KeelError) -> Refusal:
     """The form for a signed answer of an error that a handler came to."""
     rule = error.rule if isinstance(error, Refused) else error.code
-    return _refusal(rule, error.summary(), error.remedy(), {})
+    remedy = _OWN_REMEDY if is_private(error) else error.remedy()
+    return _refusal(rule, for_others(error), remedy, {})
+
+
+def is_private(error: KeelError) -> bool:
+    """Whether its text is this node's own business: paths, processes, other programs' words. Then
+    it belongs into the own journal, and others learn of what kind it is."""
+    return type(error) in _PRIVATE
+
+
+def for_others(error: KeelError) -> str:
+    """What another node is told of it."""
+    return _PRIVATE.get(type(error)) or error.summary()
 
 
 def plain(code: str, summary: str) -> bytes:
@@ -101,6 +122,16 @@ def both_clocks(*, ours: datetime, theirs: datetime) -> Mapping[str, str]:
         "our_clock": codec.format_time(ours.replace(microsecond=0)),
         "your_clock": codec.format_time(theirs.replace(microsecond=0)),
     }
+
+
+_OWN_REMEDY = "`keel mesh status` and `journalctl -u keel-channel` on that member say more"
+_PRIVATE: Mapping[type[KeelError], str] = {
+    StateCorrupt: "a file of its state cannot be read",
+    DiskTrouble: "its disk does not do what keel asked",
+    SpecError: "its spec cannot be read",
+    ProcFailed: "a program on it failed",
+    Internal: "a bug in keel",
+}
 
 
 def _refusal(rule: str, text: str, remedy: str, details: Mapping[str, str]) -> Refusal:

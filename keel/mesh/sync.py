@@ -19,6 +19,7 @@ from keel.mesh import (
     netsettings,
     network,
     selfrecord,
+    spread,
     status,
     store,
     talk,
@@ -60,6 +61,7 @@ def sync(host: Host, spec: Spec) -> Done[Synced] | Incomplete[Synced]:
         me = node.view.by_key(node.key)
         tended.tell_silence(host, me.display if me else "this node")
     _finish_join(host, node)
+    was_behind = host.files.exists(host.paths.behind)
     reached, missing, learned = [], [], 0
     for member, outcome in _exchange_with_all(host, spec, node).items():
         if isinstance(outcome, KeelError):
@@ -68,6 +70,8 @@ def sync(host: Host, spec: Spec) -> Done[Synced] | Incomplete[Synced]:
             reached.append(member)
             learned += outcome
     behind.heard(host, answered=len(reached), asked=len(reached) + len(missing))
+    if was_behind:
+        _say_what_is_new(host, spec)
     talk.keep_time(host)
     value = Synced(reached=tuple(reached), learned=learned)
     if missing:
@@ -89,6 +93,17 @@ def _tend(host: Host, spec: Spec) -> Node:
         up.bring_up(host, spec, node, invites)
         _try_other_endpoints(host, spec, node)
     return node
+
+
+def _say_what_is_new(host: Host, spec: Spec) -> None:
+    """A node that was away signs nothing before it has heard the others; then at once, because at
+    where it is now they perhaps know no way to it."""
+    with store.locked(host, "the mesh"):
+        before = store.require(host)
+        node = selfrecord.refresh(host, spec, before)
+    record = selfrecord.newest(node)
+    if record is not None and node.roster != before.roster:
+        spread.tell(host, node, talk.others(node), (record,))
 
 
 def renew_idle_invites(host: Host, spec: Spec, node: Node) -> tuple[InviteId, ...]:

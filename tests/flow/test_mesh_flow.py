@@ -10,8 +10,10 @@ import pytest
 from keel.cli.mesh import Join
 from keel.cli.verb import Report
 from keel.errors import PeerError, Refused
-from keel.mesh import create, etcdstore, members, roster, store, up
+from keel.mesh import create, etcdbirth, etcdstore, members, roster, store, talk, up
+from keel.mesh.etcdmsg import Probe, ProbeAnswer
 from keel.spec import apply
+from keel.types import Endpoint
 from tests.flow.world import World
 
 
@@ -166,6 +168,42 @@ def test_a_new_endpoint_of_a_member_is_followed(world: World) -> None:
         if peer.allowed == (f"{joined.node.address.compressed}/128",)
     ]
     assert str(endpoint) == "203.0.113.77:51820"
+
+
+def test_who_was_alone_tells_where_it_is_in_the_pass_that_finds_the_others(world: World) -> None:
+    world.mesh("ab")
+    world.net.cut("a", "b")
+    world.sync("b")
+    moved = Endpoint.parse("203.0.113.77:51820")
+    world.net.nodes["b"].machine.hosts = (moved,)
+    world.sync("b")
+    world.net.heal()
+    world.sync("b")
+    told = world.loaded("a").view.by_key(world.loaded("b").key)
+    assert told is not None
+    assert told.endpoints == (moved,)
+
+
+def test_a_member_that_asks_hears_of_damage_by_its_kind_and_the_journal_has_the_path(
+    world: World,
+) -> None:
+    world.mesh("ab")
+    damaged = world.host("a").paths.etcd_cluster
+    damaged.write_bytes(b"{")
+    node = world.loaded("b")
+    (member,) = talk.others(node)
+    with pytest.raises(PeerError) as caught:
+        talk.ask(
+            world.host("b"),
+            node,
+            member,
+            etcdbirth.PROBE,
+            Probe(),
+            ProbeAnswer,
+            path="/v1/etcd",
+        )
+    assert caught.value.summary() == "a: a file of its state cannot be read"
+    assert str(damaged) in "\n".join(world.net.nodes["a"].console.said)
 
 
 def test_a_dry_run_of_create_shows_the_root_that_a_capable_founder_makes(world: World) -> None:

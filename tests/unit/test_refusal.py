@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import errno
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from keel import codec
-from keel.errors import BadValue, LockHeld, Refused
+from keel.errors import (
+    BadValue,
+    DiskTrouble,
+    Internal,
+    KeelError,
+    LockHeld,
+    ProcFailed,
+    Refused,
+    SpecError,
+    StateCorrupt,
+)
 from keel.mesh.refusal import (
     UNPROVEN_ANSWER,
     Plain,
     Refusal,
     Rejection,
     both_clocks,
+    for_others,
+    is_private,
     parse_plain,
     plain,
     refusal_of,
 )
 from tests.channelkit import NOW
 
+PLACE = Path("/var/lib/keel/etcd/record")
 GOOD: dict[str, Any] = {"rule": "a-rule", "text": "no", "remedy": "do", "details": {"k": "v"}}
 
 
@@ -65,6 +80,32 @@ def test_an_error_keeps_its_rule_or_else_its_code() -> None:
     assert refusal_of(Refused("some-rule", "text", "remedy")).rule == "some-rule"
     locked = refusal_of(LockHeld(7, "the lock"))
     assert (locked.rule, locked.text) == ("locked", "the lock is held by process 7")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (StateCorrupt(PLACE, "no JSON"), "a file of its state cannot be read"),
+        (DiskTrouble(PLACE, errno.ENOSPC), "its disk does not do what keel asked"),
+        (SpecError("node", "no name", file=PLACE), "its spec cannot be read"),
+        (ProcFailed([str(PLACE)], 1, str(PLACE)), "a program on it failed"),
+        (Internal(str(PLACE)), "a bug in keel"),
+    ],
+    ids=lambda value: getattr(value, "code", ""),
+)
+def test_what_is_a_nodes_own_business_is_told_by_its_kind_alone(
+    error: KeelError, text: str
+) -> None:
+    refusal = refusal_of(error)
+    assert (refusal.rule, refusal.text, for_others(error)) == (error.code, text, text)
+    assert is_private(error)
+    assert str(PLACE) in error.summary()
+    assert "that member" in refusal.remedy
+
+
+def test_what_concerns_both_is_told_as_it_is() -> None:
+    assert for_others(LockHeld(7, "the lock")) == "the lock is held by process 7"
+    assert not is_private(LockHeld(7, "the lock"))
 
 
 def test_a_plain_answer_reads_back() -> None:
