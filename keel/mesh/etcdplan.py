@@ -33,7 +33,7 @@ STATE_OLDER = (
 )
 """What is left to do where the data is of a later moment than what keel knows of it."""
 
-A_LEADER = "the cluster's leader"
+A_LEADER = "the election of a leader"
 CLOCK = "the clock"
 CLOCK_DIFFERS = "most members' clocks, or a time it has seen, contradict it: `keel mesh doctor`"
 WINDOW = "the change to the network"

@@ -22,10 +22,12 @@ from keel.mesh.warnings import Warning, warn
 from keel.mesh.window import Stage, Window
 from keel.spec.diff import CERTIFICATE_SOON
 from keel.spec.model import Spec
-from keel.types import Capability, EtcdMemberId
+from keel.types import Capability, EtcdMemberId, Mode
 
 CLOCK_LIMIT = timedelta(seconds=60)
 """The channel refuses at 300 s; a person should know long before."""
+LONG_SILENCE = timedelta(minutes=10)
+"""Of all members at once; links are mended in less, and the timers have tried ten times."""
 SAFE_VOTERS = 3
 """Fewer tolerate no failure, however healthy they are (E19)."""
 MORE_VOTERS = (
@@ -74,7 +76,8 @@ def document(
 
 def warnings(spec: Spec, seen: MeshSeen, etcd: EtcdSeen, now: datetime) -> tuple[Warning, ...]:
     """Every warning that holds now, the mesh's first."""
-    return (*mesh_warnings(spec, seen), *_etcd_warnings(seen, etcd, now))
+    kept = _mode_kept(spec, etcd)
+    return (*mesh_warnings(spec, seen), *kept, *_etcd_warnings(seen, etcd, now))
 
 
 def fault_tolerance(seen: MeshSeen, etcd: EtcdSeen) -> tuple[int, int, int]:
@@ -210,6 +213,7 @@ def mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
             found.append(
                 warn("clock-off", subject=name, detail=f"{abs(offset).total_seconds():.0f} s")
             )
+    found += _all_silent(seen)
     for block in seen.node.trust.blocks:
         blocked = seen.node.view.by_key(block.key)
         if blocked is not None:
@@ -232,6 +236,28 @@ def mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
         subject = member.display if member else key[:8]
         found.append(tended.warning(subject, since))
     return [*found, *_own_warnings(spec, seen)]
+
+
+def _all_silent(seen: MeshSeen) -> list[Warning]:
+    """A node that was removed while it was away cannot hear of it: nobody answers it."""
+    ages = [one.silent_seconds for one in seen.members]
+    if seen.device is None or not ages:
+        return []
+    if any(age is not None and age < LONG_SILENCE.total_seconds() for age in ages):
+        return []
+    if any(one.state is not Liveness.DOWN for one in seen.members):
+        return []
+    since = min((age for age in ages if age is not None), default=None)
+    detail = "as long as it runs" if since is None else f"{since / 60:.0f} minutes"
+    me = seen.node.view.by_key(seen.node.key)
+    return [warn("all-silent", subject=me.display if me else "NAME", detail=detail)]
+
+
+def _mode_kept(spec: Spec, etcd: EtcdSeen) -> list[Warning]:
+    mode = spec.installation.mode
+    if mode is Mode.CLOUD_ADVANCED or etcd.phase not in (Phase.VOTER, Phase.LEARNER):
+        return []
+    return [warn("mode-kept", subject=etcd.phase.value, detail=mode.value)]
 
 
 def _unblock(name: str, admitter: str) -> str:

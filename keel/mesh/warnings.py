@@ -88,6 +88,21 @@ KINDS: Mapping[str, Kind] = {
         text="the spec cannot be read, and what was applied last holds: {detail}",
         remedy="mend the spec, then run `keel spec check`",
     ),
+    "all-silent": Kind(
+        severity=Severity.CRITICAL,
+        text="no other member was heard for {detail}: this node is cut off, or was removed while it"
+        " could not hear of that",
+        remedy="`keel mesh status` on another member: where it does not list this node, `keel mesh"
+        " leave` here (of a voter: `keel mesh leave --without-quorum --confirm {subject}`), then"
+        " join with a new invite",
+    ),
+    "mode-kept": Kind(
+        severity=Severity.WARNING,
+        text="installation.mode is {detail} in the spec, and etcd still counts this node as its"
+        " {subject}: a member does not leave the cluster by its mode",
+        remedy="set `installation: {{mode: cloud_advanced}}` back, or nothing renews its"
+        " certificates; `keel mesh leave` takes it out",
+    ),
     "interface-missing": Kind(
         severity=Severity.CRITICAL,
         text="the WireGuard interface {subject} does not exist",

@@ -16,7 +16,7 @@ from enum import StrEnum
 from ipaddress import IPv6Address
 
 from keel import codec
-from keel.mesh import window
+from keel.mesh import etcdplan, window
 from keel.mesh.window import Settings
 from keel.outcome import Plan, Step
 from keel.ports import UnitState, WgDevice
@@ -151,9 +151,23 @@ def fixed_differences(spec: Spec, member: Fixed) -> tuple[Difference, ...]:
 def etcd_differences(plan: Plan) -> tuple[Difference, ...]:
     """What etcd's own Plan would change, in the same form."""
     return tuple(
-        Difference(name=f"etcd.{step.action}", now=step.why, wanted=step.subject)
+        Difference(name=name, now=step.why, wanted=want)
         for step in plan.steps
+        for name, want in (_ETCD[etcdplan.Action(step.action)],)
     )
+
+
+_ETCD: Mapping[etcdplan.Action, tuple[str, str]] = {
+    etcdplan.Action.REMOVE_STRAY: ("etcd.stray", "none"),
+    etcdplan.Action.ISSUE_LEAF: ("etcd.leaves", "this node's own"),
+    etcdplan.Action.ENABLE_SPEC: ("overlays.etcd", "enabled"),
+    etcdplan.Action.SET_DATA_ASIDE: ("etcd.data", "moved aside"),
+    etcdplan.Action.WRITE_DROP_IN: ("etcd.unit", "with keel's drop-in"),
+    etcdplan.Action.LAY_FILES: ("etcd.files", "as keel knows them"),
+    etcdplan.Action.START_ETCD: ("etcd.service", "runs"),
+    etcdplan.Action.MARK_FORMED: ("etcd.cluster", "noted as formed"),
+}
+"""What a step of etcd's own Plan puts right, as the thing that differs, and how it is wanted."""
 
 
 def certificate_differences(

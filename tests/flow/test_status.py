@@ -159,3 +159,49 @@ def test_check_is_red_with_any_warning_and_green_without(tmp_path: Path) -> None
     world.host("a").wireguard.drop_interface("keel0")
     assert cli.Status(check=True).run(world.host("a")).exit == 1
     assert cli.Status(check=False).run(world.host("a")).exit == 0
+
+
+def codes(world: World, name: str = "a") -> list[str]:
+    return [one["code"] for one in cli.look(world.host(name))["warnings"]]
+
+
+def test_when_nobody_was_heard_for_long_this_node_may_be_the_one_that_is_out(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    world.mesh("abc", mode="cloud")
+    world.timers()
+    world.net.nodes["b"].power_off()
+    world.net.clock.sleep(600)
+    world.sync("a")
+    assert "all-silent" not in codes(world)
+    world.net.nodes["c"].power_off()
+    world.net.clock.sleep(300)
+    assert "all-silent" not in codes(world)
+    world.net.clock.sleep(360)
+    (told,) = (w for w in cli.look(world.host("a"))["warnings"] if w["code"] == "all-silent")
+    assert told["text"].startswith("no other member was heard for 11 minutes")
+    assert "`keel mesh leave --without-quorum --confirm a`" in told["remedy"]
+
+
+def test_a_removed_node_that_boots_again_is_told_what_that_looks_like(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.mesh("ab", mode="cloud")
+    world.net.nodes["b"].power_off()
+    world.remove("a", "b")
+    world.confirm("a")
+    world.boot("b")
+    world.timers("b")
+    (told,) = (w for w in cli.look(world.host("b"))["warnings"] if w["code"] == "all-silent")
+    assert told["text"].startswith("no other member was heard for as long as it runs")
+
+
+def test_a_voter_whose_mode_was_taken_back_is_told_that_it_still_is_one(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    formed(world)
+    path = world.net.nodes["b"].paths.spec
+    path.write_text(path.read_text().replace("cloud_advanced", "cloud"))
+    (told,) = (w for w in cli.look(world.host("b"))["warnings"] if w["code"] == "mode-kept")
+    assert "counts this node as its voter" in told["text"]
+    assert "`installation: {mode: cloud_advanced}`" in told["remedy"]
+    assert "mode-kept" not in codes(world, "a")

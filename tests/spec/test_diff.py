@@ -6,10 +6,11 @@ from ipaddress import IPv6Address
 
 import pytest
 
-from keel.mesh import up
+from keel.mesh import etcdplan, up
+from keel.outcome import Plan, Step
 from keel.ports import UnitState, WgBackend, WgDevice, WgPeerState
 from keel.spec import diff
-from keel.spec.diff import Action, NodeView, decide, differences
+from keel.spec.diff import Action, NodeView, decide, differences, etcd_differences
 from keel.spec.model import Network, Spec, TcpBound
 from keel.types import Capability, WgKey
 
@@ -191,3 +192,19 @@ def test_certificates_drift_when_they_end_soon_or_fail(
     found = diff.certificate_differences(failures, {"member": NOW + left}, NOW)
     assert [one.name for one in found] == ([] if drift is None else ["etcd.certificates"])
     assert all(str(drift) in one.now for one in found)
+
+
+def test_every_step_of_etcds_own_plan_is_told_as_a_thing_that_differs() -> None:
+    steps = tuple(Step(action=one, subject="there", why="so it is") for one in etcdplan.Action)
+    found = etcd_differences(Plan(steps=steps))
+    assert all(one.now == "so it is" for one in found)
+    assert sorted(one.name for one in found) == [
+        "etcd.cluster",
+        "etcd.data",
+        "etcd.files",
+        "etcd.leaves",
+        "etcd.service",
+        "etcd.stray",
+        "etcd.unit",
+        "overlays.etcd",
+    ]
