@@ -142,3 +142,5 @@ def test_a_state_file_is_read_by_its_bytes_and_its_kind(padding: int) -> None:
                 assert (type(found), found and found.number) == (kind, number)
         with pytest.raises(StateCorrupt, match="state"):
             codec.read_state(Other, Path("state"), raw(1)[:-1])
+    again = [codec.read_state(Other, Path("state"), raw(1)) for _ in range(2)]
+    assert (again[0] is again[1]) == (padding == 0)

@@ -34,6 +34,14 @@ def test_what_is_sealed_opens_for_the_right_kind_and_key() -> None:
     assert wire.open_as(Note, back, "note", PAIR.public) == Note(text="hello")
 
 
+@pytest.mark.parametrize("padding", [0, wire.REMEMBERED_BYTES], ids=["small", "large"])
+def test_an_envelope_that_was_read_is_remembered_unless_it_is_large(padding: int) -> None:
+    raw = wire.encode(wire.seal("note", Note(text="x" * padding), PAIR))
+    found, again = (wire.decode(raw, max_bytes=len(raw)) for _ in range(2))
+    assert found == again
+    assert (found is again) == (padding == 0)
+
+
 def test_a_bound_holds_also_for_bytes_that_were_read_before() -> None:
     raw = wire.encode(SEALED)
     assert wire.decode(raw, max_bytes=len(raw)) == wire.decode(raw, max_bytes=len(raw)) == SEALED
