@@ -33,6 +33,9 @@ from keel.ports import Host
 from keel.spec.model import Spec, capability
 from keel.types import Capability, SigningKey
 
+JOIN = "join"
+"""The kind of a join's part of the registry, which has turns as a message of a member has."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doors:
@@ -80,15 +83,15 @@ def _act(
     host: Host, spec: Spec, doors: Doors, node: Node, kind: Kind, accepted: Accepted
 ) -> object:
     sender = accepted.message.sender
+    now = host.clock.monotonic()
     try:
-        if kind.act is None:
-            return _hello(host, spec, doors, sender, accepted.body)
-        member = next(one for one in node.view.members if one.key == sender)  # the view's check
-        if kind.obeys:
-            behind.refuse(host, member.display)
-        asked = Asked(host=host, spec=spec, node=node, member=member, body=accepted.body)
-        now = host.clock.monotonic()
         with doors.turns.taken(accepted.message.kind, sender, kind.bound, now):
+            if kind.act is None:
+                return _hello(host, spec, doors, sender, accepted.body)
+            member = next(one for one in node.view.members if one.key == sender)  # the view's check
+            if kind.obeys:
+                behind.refuse(host, member.display)
+            asked = Asked(host=host, spec=spec, node=node, member=member, body=accepted.body)
             return kind.act(asked)
     except KeelError as error:
         if is_private(error):
@@ -97,10 +100,11 @@ def _act(
 
 
 def _in_turn(doors: Doors) -> GiveEtcdPart:
-    """What the registry adds to a join; while too many are asked for, the reason (A3)."""
+    """What the registry adds to a join; while too many are asked for, the reason (A3): the joiner
+    is a member all the same, and its own tend asks for the rest."""
 
     def give(host: Host, node: Node, claim: Claim) -> EtcdPart:
-        with doors.turns.taken(exchange.JOIN_PATH, claim.ed25519, ADMITS, host.clock.monotonic()):
+        with doors.turns.taken(JOIN, claim.ed25519, ADMITS, host.clock.monotonic()):
             return doors.give_etcd_part(host, node, claim)
 
     return give

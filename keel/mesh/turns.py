@@ -36,7 +36,7 @@ class Turns:
         if not self._rates.setdefault(kind, Buckets(bound.rate)).take(member, now):
             raise Refused(
                 "channel-often",
-                f"{kind} was asked too often by this member",
+                f"more {kind} messages came from this member than any pass of keel sends",
                 "wait half a minute, then run the same command again",
             )
         mine = self._under_way[kind, member]
@@ -44,7 +44,7 @@ class Turns:
         if _reached(mine, bound.of_member) or _reached(total, bound.at_once):
             raise Refused(
                 "channel-busy",
-                f"{kind} is being answered already, for this member or for others",
+                f"as many {kind} messages as may be are being answered, this member's or others'",
                 "wait a minute, then run the same command again",
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from keel import codec
 from keel.errors import PeerError
 from keel.mesh import (
+    etcd,
     etcdbirth,
     etcdcert,
     etcdcredentials,
@@ -17,6 +19,7 @@ from keel.mesh import (
     etcdissue,
     etcdlook,
     etcdstore,
+    receive,
     status,
     talk,
     up,
@@ -25,6 +28,7 @@ from keel.mesh.duty import Duty, Result
 from keel.mesh.etcdmsg import Grant, TakeGrant, TakeGrantAnswer
 from keel.mesh.etcdstate import Queued, Wanted, enqueue
 from keel.mesh.forming import Reservation
+from keel.mesh.limits import ADMITS
 from keel.mesh.members import find
 from keel.outcome import Waiting
 from keel.types import Capability, SigningKey
@@ -306,3 +310,22 @@ def test_one_that_is_reserved_for_another_takes_no_first_root_from_its_inviter(
 def replace_by(key: SigningKey) -> SigningKey:
     """Another node's key."""
     return SigningKey(key[::-1])
+
+
+def test_who_joins_while_the_holder_grants_to_enough_others_is_a_member_and_granted_later(
+    world: World,
+) -> None:
+    host, doors, clock = world.host("a"), etcd.doors(), world.net.clock
+    world.net.nodes["a"].handler = lambda path, source, body: receive.receive(
+        host, world.spec("a"), doors, path, source, body
+    )
+    token = world.invite("a")
+    with ExitStack() as others:
+        for one in range(ADMITS.at_once or 0):
+            others.enter_context(doors.turns.taken(receive.JOIN, one, ADMITS, clock.monotonic()))
+        joined = world.join("c", token)
+    assert joined.etcd.grant is None
+    assert "as many join messages as may be" in (joined.etcd.note or "")
+    world.settle()
+    world.timers("a", "c")
+    assert granted(world, "c")

@@ -21,13 +21,13 @@ from keel.mesh.asked import Asked
 from keel.mesh.envelope import Message
 from keel.mesh.etcdmsg import AskPlace, PlaceAnswer
 from keel.mesh.exchange import ETCD_PATH, HELLO, HELLO_PATH, Hello, HelloAnswer
-from keel.mesh.limits import ADMITS, KICKS, Limits
+from keel.mesh.limits import ADMITS, KICKS, QUICK, Limits
 from keel.mesh.receive import Doors
 from keel.mesh.server import HttpReply
 from keel.system.clock import SystemClock
 from keel.system.locks import Flocks
 from keel.types import Nonce
-from tests.desk import Asker, serving
+from tests.desk import NO_RATE, Asker, serving
 from tests.flow.world import World
 
 HONEST_SECONDS = 5.0
@@ -123,7 +123,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 @contextmanager
-def door(world: World, held: Held) -> Iterator[Door]:
+def door(world: World, held: Held, limits: Limits | None = None) -> Iterator[Door]:
     """A channel's process of its own each time; what is held ends with it."""
     host = replace(world.host(SERVER), locks=Flocks(SystemClock()))
     kinds = {name: replace(kind, body=AskPlace, act=held) for name, kind in KINDS.items()}
@@ -138,7 +138,7 @@ def door(world: World, held: Held) -> Iterator[Door]:
         status, said = receive.receive(host, spec, doors, path, addresses[source], body)
         return HttpReply(status=status, body=said)
 
-    with serving(handle, Limits()) as port:
+    with serving(handle, limits or Limits()) as port:
         made = Door(world, port, held)
         try:
             yield made
@@ -194,3 +194,13 @@ def test_who_asks_for_passes_without_end_is_told_to_wait_and_others_are_not(worl
         ends = [a.ask("b", "place") for _ in range(KICKS.rate.burst + 1)]
         assert (ends.pop(), set(ends)) == ("channel-often", {"answered"})
         assert a.ask("b", "probe") == a.ask("c", "place") == "answered"
+
+
+def test_who_says_hello_without_end_is_told_to_wait_and_others_are_not(world: World) -> None:
+    with door(world, Held(), NO_RATE) as a:
+        for _ in range(QUICK.rate.burst):
+            a.hello("b")
+        with pytest.raises(PeerError) as caught:
+            a.hello("b")
+        assert caught.value.reason == "channel-often"
+        assert a.serves_others()
