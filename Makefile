@@ -6,7 +6,8 @@ SHELL := /bin/bash
 KEEL_CACHE ?= $(HOME)/.cache/keel
 VENV := $(KEEL_CACHE)/venv-$(shell sed -n "/^dev = /,/^]/p" pyproject.toml | sha256sum | cut -c1-12)
 PY := $(VENV)/bin/python
-FAST := "not slow and not fuzz and not long and not exhaustive"
+ALL := not slow and not fuzz and not long and not exhaustive
+FAST := not lives and $(ALL)
 
 -include netns/lab.mk tests/pki/pki.mk
 
@@ -24,7 +25,11 @@ venv: $(VENV)/done ## the pinned Python environment of developers, cached outsid
 
 .PHONY: test
 test: venv ## the fast tests (under 60 s): unit, flow, lint of docs
-	$(PY) -m pytest -n 2 --dist worksteal -m $(FAST) tests
+	$(PY) -m pytest -n 2 --dist worksteal -m "$(FAST)" tests
+
+.PHONY: lives
+lives: venv ## the flows' tests in which whole nodes live for hours; make coverage has them too
+	$(PY) -m pytest -n 2 --dist worksteal -m lives tests
 
 .PHONY: slow
 slow: venv ## every flow killed at a few of its effects, and a year in fast motion
@@ -33,9 +38,9 @@ slow: venv ## every flow killed at a few of its effects, and a year in fast moti
 .PHONY: coverage
 coverage: export PYTHONPATH := tests/startup
 coverage: export COVERAGE_RCFILE := $(CURDIR)/tests/coveragerc
-coverage: venv ## the fast tests again, measured: each line and branch of keel/mesh runs
+coverage: venv ## the tests of test and lives, measured: each line and branch of keel/mesh runs
 	rm -rf build/coverage && mkdir -p build/coverage
-	COVERAGE_PROCESS_START=$(COVERAGE_RCFILE) $(PY) -m pytest -n 2 --dist worksteal -m $(FAST) tests
+	COVERAGE_PROCESS_START=$(COVERAGE_RCFILE) $(PY) -m pytest -n 2 --dist worksteal -m "$(ALL)" tests
 	$(PY) -m coverage combine --quiet
 	$(PY) -m coverage json --quiet
 	$(PY) -m tests.covered

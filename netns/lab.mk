@@ -21,17 +21,22 @@ etcd-test: lab-deps venv ## keel's etcd settings, certificates and client agains
 	$(PY) -m pytest netns/etcd
 
 .PHONY: image-test
-image-test: lab-deps ## the fast tests with Debian 13's own Python
+image-test: lab-deps ## the tests of test and lives with Debian 13's own Python
 	netns/imagetest
 
 .PHONY: scenarios
 scenarios: lab-deps ## the scenarios, with their table
 	netns/check
 
+# Side by side what takes one core at most: a type checker and a build; tests that wait for links and
+# for an etcd. Nothing else: the other tests take both cores, and a scenario feels what runs beside it.
+TWO := --jobs=2 --output-sync=target
+
 .PHONY: check
 check: lab-deps ## everything that has to hold: what CI runs
-	$(MAKE) lint coverage slow fuzz lint-certificates
-	$(MAKE) packages image-test lab-test etcd-test
+	$(MAKE) $(TWO) lint packages
+	$(MAKE) coverage slow fuzz lint-certificates image-test
+	$(MAKE) $(TWO) lab-test etcd-test
 	$(MAKE) scenarios
 
 .PHONY: bench

@@ -17,6 +17,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
+from tests.fakes.net import CARRIED
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -33,7 +35,10 @@ def arranged(arrange: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate
     def copy(scratch: Path, *args: P.args, **kwargs: P.kwargs) -> T:
         asked = (args, tuple(sorted(kwargs.items())))
         if asked not in kept:
+            carried = CARRIED.copy()
             kept[asked] = _keep(lambda home: arrange(home, *args, **kwargs))
+            CARRIED.clear()  # whoever happens to ask first does not pay for it
+            CARRIED.update(carried)
         return kept[asked].below(scratch)
 
     return copy

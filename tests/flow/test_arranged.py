@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from tests.fakes.net import CARRIED
 from tests.flow.arranged import arranged
+from tests.flow.conftest import MOST, fault
 from tests.flow.world import World
 
 runs: list[str] = []
@@ -54,3 +58,27 @@ def test_a_copy_lives_on_its_own_disks_and_hears_its_own_timers(tmp_path: Path) 
     world.timers()
     assert world.agree("abc")
     assert not (tmp_path / "one/c").exists()
+
+
+def test_what_is_arranged_is_not_on_the_bill_of_who_asks_first(tmp_path: Path) -> None:
+    before = CARRIED.copy()
+    world = pair(tmp_path / "first", "abcd")
+    assert before == CARRIED
+    carried = len(world.net.exchanges)
+    world.timers()
+    assert CARRIED.total() - before.total() == len(world.net.exchanges) - carried > 0
+
+
+@pytest.mark.parametrize(
+    ("sent", "markers", "fine"),
+    [
+        pytest.param(MOST, (), True, id="fast"),
+        pytest.param(MOST + 1, ("parametrize",), False, id="not fast, and not marked"),
+        pytest.param(MOST + 1, ("parametrize", "lives"), True, id="marked"),
+        pytest.param(MOST + 1, ("slow",), True, id="slow anyway"),
+    ],
+)
+def test_a_test_whose_nodes_send_much_is_no_fast_one(
+    sent: int, markers: tuple[str, ...], fine: bool
+) -> None:
+    assert (fault(sent, markers) == "") == fine

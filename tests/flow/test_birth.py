@@ -104,6 +104,7 @@ def test_a_reservation_whose_joiner_never_confirms_ends_and_the_next_one_forms(
 # --- E8, E12: somebody is missing
 
 
+@pytest.mark.lives
 def test_a_third_party_that_is_off_for_three_hours_joins_the_same_cluster(world: World) -> None:
     while_answering(world, "a", "/v1/join", world.net.nodes["b"].power_off)
     world.join("c", world.tokens["c"])
@@ -154,6 +155,7 @@ def test_it_may_be_invited_while_the_holder_is_away(world: World) -> None:
     one_cluster(world, "a", "b", "c")
 
 
+@pytest.mark.lives
 def test_a_joiner_that_dies_once_confirmed_comes_in_when_it_is_back(world: World) -> None:
     node = world.net.nodes["c"]
     node.effects.crash_on = lambda text: text.startswith("answer") and text.endswith("/v1/hello")
@@ -170,6 +172,7 @@ def test_a_joiner_that_dies_once_confirmed_comes_in_when_it_is_back(world: World
     one_cluster(world, "a", "b", "c")
 
 
+@pytest.mark.lives
 def test_members_that_cannot_run_etcd_are_members_all_the_same(tmp_path: Path) -> None:
     world = World(tmp_path)
     for name in "axbyc":
@@ -344,6 +347,7 @@ def named_in(record: bytes) -> tuple[IPv6Address, ...]:
 # --- never a second birth
 
 
+@pytest.mark.lives
 @pytest.mark.parametrize(
     "what",
     [
@@ -377,6 +381,7 @@ def test_two_of_three_wiped_refuse_to_start_and_say_what_to_do(
     assert cluster.data[b"before"] == b"kept"
 
 
+@pytest.mark.lives
 def test_one_that_was_wiped_while_starting_never_gives_birth_again(world: World) -> None:
     world.join("c", world.tokens["c"])
     world.settle()

@@ -31,6 +31,8 @@ from tests.fakes.etcd import UNIT
 from tests.flow.arranged import arranged
 from tests.flow.world import World
 
+pytestmark = pytest.mark.lives
+
 NAMES = "abc"
 
 

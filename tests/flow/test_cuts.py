@@ -25,6 +25,8 @@ from tests.fakes import DiskModel, Unsynced, power_cuts
 from tests.flow.kill import tolerate
 from tests.flow.test_kill import STORIES
 
+pytestmark = pytest.mark.lives
+
 ADVANCE = {
     Phase.UNUSED: 0,
     Phase.CLAIMED: 1,

@@ -16,6 +16,8 @@ from tests.fakes.etcd import UNIT
 from tests.flow.kill import tolerate
 from tests.flow.world import World
 
+pytestmark = pytest.mark.lives
+
 PLACES = ("var/lib/keel", "var/lib/keel-etcd/marker.json", "etc/etcd/keel")
 
 

@@ -122,6 +122,7 @@ def test_one_that_cannot_run_etcd_relays_as_well_and_vouches_for_the_root(world:
     assert len(world.etcd.births()) == 1
 
 
+@pytest.mark.lives
 def test_while_the_holder_is_off_both_say_so_and_ask_again_in_seconds(world: World) -> None:
     token = world.invite("b")
     world.net.nodes["a"].power_off()

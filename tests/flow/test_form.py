@@ -32,6 +32,8 @@ from tests.fakes.machine import CountedLocks
 from tests.flow.arranged import arranged
 from tests.flow.world import World
 
+pytestmark = pytest.mark.lives
+
 
 @arranged
 def without_root(scratch: Path, names: str = "abc") -> World:

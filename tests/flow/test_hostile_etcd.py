@@ -40,6 +40,8 @@ from keel.types import Capability, EtcdMemberId, Fingerprint, Secret
 from tests.flow import growing
 from tests.flow.world import World
 
+pytestmark = pytest.mark.lives
+
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:

@@ -190,6 +190,7 @@ def test_nothing_is_renewed_by_a_clock_that_differs(world: World) -> None:
     assert leaf(world, "b").number == before
 
 
+@pytest.mark.lives
 def test_no_certificate_outlives_its_issuer(world: World) -> None:
     """The holder never comes back: at the end the leaf ends with its intermediate, and is not
     renewed over and over for that."""

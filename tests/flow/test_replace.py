@@ -32,6 +32,8 @@ from tests.flow.growing import (
 )
 from tests.flow.world import World
 
+pytestmark = pytest.mark.lives
+
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:

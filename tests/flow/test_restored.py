@@ -30,6 +30,8 @@ from tests.flow.arranged import arranged
 from tests.flow.removing import remove
 from tests.flow.world import World
 
+pytestmark = pytest.mark.lives
+
 LAST_WEEK = 7 * 24 * 3600.0
 
 

@@ -25,6 +25,8 @@ from tests.flow.test_form import mesh_without_root
 from tests.flow.test_status import formed
 from tests.flow.world import World
 
+pytestmark = pytest.mark.lives
+
 GOLDEN = Path(__file__).parent / "golden"
 
 
