@@ -3,7 +3,7 @@ its first line. Those marked * decide and never act (pure); `etcd...` is the reg
 
 The mesh
     what is signed: wire* keys* identity* records* entry* drafts*
-    who is a member: roster* standing* votes* members* trust* removal*
+    who is a member: roster* branches* standing* votes* members* trust* removal*
     the channel: envelope* nonces* limits* refusal* exchange* server client receive asked turns talk
     all members at once: spread
     this node's state: store selfrecord rights

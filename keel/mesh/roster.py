@@ -14,7 +14,8 @@ keel.mesh.standing's and keel.mesh.members's.
      distance of the signer, then hash), so that nodes that hold the same records keep the same.
 (R5) A signer's first eighth of a bound has the tier of its distance, each further one stands a
      tier behind: whoever floods pushes itself out, and brings no removal of another's to naught.
-     Only admissions go by distance alone, since what hangs on them would go with them.
+     The same holds of a member with all that it let in (keel.mesh.branches), and for admissions
+     that alone, since what hangs on them goes with them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from types import MappingProxyType
 
 from keel.errors import BadSignature, BadValue, Refused
 from keel.mesh import standing
+from keel.mesh.branches import MAX_KIND_BYTES, Branches, share
 from keel.mesh.entry import Entry, Founding, read, read_genesis
 from keel.mesh.records import (
     ADMISSION,
@@ -49,12 +51,6 @@ MAX_BATCH = 8192
 
 MAX_ORPHANS = 256
 """Peers send admissions first, so that few are ever waiting; more is somebody's nonsense."""
-
-MAX_KIND_BYTES = 4 << 20
-"""Of one kind in all: 200 members need a tenth of it, or half if each lists 128 roots."""
-
-SHARES = 8
-"""Into how many tiers one signer's records fall that fill a bound alone (R5)."""
 
 MAX_PER_PAIR = 8
 """Removals, or votes, by one signer on one subject: each new one can only lengthen its list."""
@@ -221,7 +217,7 @@ def _settled(founding: Founding, entries: Sequence[Entry]) -> Roster:
     while True:
         distance = standing.distances(founder, admissions)
         reached = [one for one in admissions if one.signer in distance]
-        kept = _bounded(reached, distance)
+        kept = _bounded(reached, distance, reached)
         if len(kept) == len(admissions):
             break
         admissions = kept
@@ -230,8 +226,9 @@ def _settled(founding: Founding, entries: Sequence[Entry]) -> Roster:
     for one in entries:
         if one.kind != ADMISSION and one.signer in distance:
             by_class[_class(one)].append(one)
+    admissions = kept
     for found in by_class.values():
-        kept += _bounded(found, distance)
+        kept = kept + _bounded(found, distance, admissions)
     orphans.sort(key=lambda one: one.record)
     return Roster(
         founding=founding,
@@ -241,8 +238,32 @@ def _settled(founding: Founding, entries: Sequence[Entry]) -> Roster:
     )
 
 
-def _bounded(entries: Sequence[Entry], distance: Mapping[SigningKey, int]) -> list[Entry]:
+def _bounded(
+    entries: Sequence[Entry], distance: Mapping[SigningKey, int], admissions: Sequence[Entry]
+) -> list[Entry]:
     """The entries of one kind within its bounds: per pair and signer first, then in all."""
+    kept = _of_each_signer(entries)
+    total = BOUNDS.get(entries[0].kind, UNKNOWN).total if entries else 0
+    if len(kept) <= total and sum(len(one.raw) for one, _ in kept) <= MAX_KIND_BYTES:
+        return [one for one, _ in kept]
+    branches = Branches(distance, admissions, total)
+    tiers = []
+    for one, own in sorted(kept, key=lambda pair: _rank(pair[0], pair[1], distance)):
+        tiers.append((_rank(one, max(own, branches.charge(one)), distance), one))
+    tiers.sort(key=lambda pair: pair[0])
+    return _within_size([one for _, one in tiers], total)
+
+
+def _rank(
+    entry: Entry, share: int, distance: Mapping[SigningKey, int]
+) -> tuple[int, int, RecordHash]:
+    """The order in which a bound takes: the tier, the nearer signer, the hash."""
+    near = distance[entry.signer]
+    return near + share, near, entry.record
+
+
+def _of_each_signer(entries: Sequence[Entry]) -> list[tuple[Entry, int]]:
+    """What is within the bounds per pair and signer, each with its signer's share (R5)."""
     signers: Counter[SigningKey] = Counter()
     weights: Counter[SigningKey] = Counter()
     pairs: Counter[tuple[SigningKey, object]] = Counter()
@@ -255,20 +276,12 @@ def _bounded(entries: Sequence[Entry], distance: Mapping[SigningKey, int]) -> li
         within &= pair[1] is None or pairs[pair] < MAX_PER_PAIR
         within &= not isinstance(one.body, SelfRecord) or one.body.counter == newest[one.signer]
         if within:
-            near = distance[one.signer]
-            share = _share(signers[one.signer], weights[one.signer], bound)
-            kept.append((near if one.kind == ADMISSION else near + share, near, one))
+            mine = share(signers[one.signer], weights[one.signer], bound.total)
+            kept.append((one, 0 if one.kind == ADMISSION else mine))
             signers[one.signer] += 1
             weights[one.signer] += len(one.raw)
             pairs[pair] += 1
-    kept.sort(key=lambda each: (each[0], each[1], each[2].record))
-    total = BOUNDS.get(entries[0].kind, UNKNOWN).total if entries else 0
-    return _within_size([one for _, _, one in kept], total)
-
-
-def _share(records: int, weight: int, bound: Bound) -> int:
-    """Which of its shares a signer has come to that has so much before (R5)."""
-    return max(records * SHARES // bound.total, weight * SHARES // MAX_KIND_BYTES)
+    return kept
 
 
 def _within_size(entries: Sequence[Entry], total: int) -> list[Entry]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
 from keel.errors import Refused
 from keel.mesh import roster, wire
+from keel.mesh.branches import LEVELS, MAX_KIND_BYTES
 from keel.mesh.members import view
 from keel.mesh.records import MAX_CRL_BYTES, MAX_LISTED, Vote
-from keel.mesh.roster import BOUNDS, MAX_BATCH, MAX_KIND_BYTES, MAX_ORPHANS, MAX_PER_PAIR, UNKNOWN
+from keel.mesh.roster import BOUNDS, MAX_BATCH, MAX_ORPHANS, MAX_PER_PAIR, UNKNOWN
 from keel.types import RecordHash
 from tests.factories_mesh import Mesh, at, genesis, key, nonce, respelled, seal, spoilt
 
@@ -273,6 +276,88 @@ def test_who_was_removed_stays_so_however_much_a_nearer_member_signs(
     assert key("y") in view(flooded).removed
     again = MESH.roster(A, B, X, Y, *_fillers(kind), *evidence)
     assert roster.digest(again) == roster.digest(flooded)
+
+
+PUPPETS = tuple(f"p{n}" for n in range(24))
+IN = tuple(MESH.admission("a", who) for who in PUPPETS)
+"""a's puppets: as near to the founder as x, whom b admitted."""
+BX = MESH.admission("b", "x")
+XY = MESH.admission("x", "y")
+
+
+def last(*raws: bytes) -> bytes:
+    """Whom a bound would take last of its equals."""
+    return max(raws, key=lambda raw: MESH.hashes(raw))
+
+
+@cache
+def flood() -> tuple[bytes, ...]:
+    """More removals, and votes, than their bounds take, a few by each puppet."""
+    each = BOUNDS["removal"].total // len(PUPPETS) + 2
+    return tuple(
+        made
+        for who in PUPPETS
+        for n in range(each)
+        for made in (MESH.removal(who, f"n{n}"), MESH.vote(who, f"n{n}", [A]))
+    )
+
+
+LATE = last(*(MESH.removal("x", "y", n=n) for n in range(40)))
+LATE_VOTES = tuple(
+    last(*(MESH.vote(by, "y", [A, B, BX, XY], n=n) for n in range(40))) for by in "fbx"
+)
+
+
+@pytest.mark.parametrize("evidence", [(LATE,), LATE_VOTES], ids=["removals", "votes"])
+@pytest.mark.parametrize(
+    "drawn_in",
+    [(), tuple(MESH.admission(who, "y") for who in PUPPETS[:3]), (MESH.admission("a", "x"),)],
+    ids=["alone", "subject admitted by puppets", "signer admitted by their maker"],
+)
+def test_who_was_removed_stays_so_however_many_puppets_another_admits(
+    evidence: tuple[bytes, ...], drawn_in: tuple[bytes, ...]
+) -> None:
+    ground = (A, B, BX, XY, *IN, *drawn_in)
+    held = MESH.roster(*ground, *evidence)
+    kept_before = {MESH.hashes(raw)[0] for raw in evidence}
+    flooded = roster.merge(held, flood()).roster
+    assert kept_before <= flooded.entries.keys()
+    sent = [*flood(), *evidence]
+    for seed in range(3):
+        random.Random(seed).shuffle(sent)
+        again = MESH.roster(*ground)
+        for at_once in (sent[:300], sent[300:700], sent[700:]):
+            again = roster.merge(again, at_once).roster
+        assert roster.digest(again) == roster.digest(flooded)
+
+
+def test_nobodys_members_are_pushed_out_by_puppets_however_far_they_are() -> None:
+    """z is four admissions away from the founder, and the puppets' own are two and three."""
+    honest = (A, B, BX, XY, MESH.admission("y", "z"))
+    first = [MESH.admission("a", f"q{n}") for n in range(BOUNDS["admission"].per_signer)]
+    more = [MESH.admission(f"q{n % 9}", f"r{n}") for n in range(BOUNDS["admission"].total)]
+    flooded = roster.merge(MESH.roster(*honest), [*first, *more]).roster
+    assert set(MESH.hashes(*honest)) <= flooded.entries.keys()
+    assert len(kept(flooded, "admission")) == BOUNDS["admission"].total
+    assert flooded.orphans == {}
+    again = MESH.empty
+    for sent in (honest[:1], first[:200], more[500:], honest, more[:500], first[200:]):
+        again = roster.merge(again, sent).roster
+    assert roster.digest(again) == roster.digest(flooded)
+
+
+def test_branches_deep_down_are_told_apart_by_those_above_them() -> None:
+    def chain(first: str) -> list[bytes]:
+        way = [f"{first}{n}" for n in range(LEVELS + 2)]
+        links = zip(["f", *way], way, strict=False)
+        return [MESH.admission(by, who) for by, who in links]
+
+    deep = chain("good"), chain("bad")
+    puppets = [MESH.admission(f"bad{LEVELS}", who) for who in PUPPETS]
+    evidence = last(*(MESH.removal(f"good{LEVELS + 1}", "n", n=n) for n in range(40)))
+    ground = (*deep[0], *deep[1], *puppets)
+    flooded = roster.merge(MESH.roster(*ground, evidence), flood()).roster
+    assert MESH.hashes(evidence)[0] in flooded.entries
 
 
 def test_a_batch_has_an_end() -> None:
