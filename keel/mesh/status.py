@@ -107,14 +107,13 @@ def sample(
         if member.wireguard is not None and spread.said_at(answer) is not None
     ]
     samples = liveness.take(
-        _load_samples(host), device, now=host.clock.monotonic(), answered=answered
+        load_samples(host), device, now=host.clock.monotonic(), answered=answered
     )
-    host.files.make_dir(host.paths.run)
-    host.files.write(host.paths.liveness, codec.dumps(samples))
+    store.keep_hint(host, host.paths.liveness, codec.dumps(samples))
     return samples
 
 
-def _load_samples(host: Host) -> Samples:
+def load_samples(host: Host) -> Samples:
     """The last look's; none after a boot. They are hints of this boot alone: a file that does not
     parse is as good as none."""
     raw = host.files.read(host.paths.liveness, max_bytes=MAX_SAMPLES_BYTES)

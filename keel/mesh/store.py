@@ -22,7 +22,7 @@ from ipaddress import IPv6Address, IPv6Network
 from pathlib import Path
 
 from keel import codec
-from keel.errors import BadSignature, BadValue, Refused, StateCorrupt
+from keel.errors import BadSignature, BadValue, DiskTrouble, Refused, StateCorrupt
 from keel.mesh import entry, keys, members, roster, window
 from keel.mesh.identity import address_of
 from keel.mesh.invite import InviteState, parse_invite
@@ -257,6 +257,16 @@ def merge_into(host: Host, node: Node, raws: Iterable[bytes]) -> tuple[Node, Mer
         return node, merged
     save_roster(host, merged.roster)
     return with_roster(node, merged.roster), merged
+
+
+def keep_hint(host: Host, path: Path, raw: bytes) -> None:
+    """Write what is of use to this boot alone, below /run. Where there is no room it is told and
+    costs no more than the hint."""
+    try:
+        host.files.make_dir(host.paths.run)
+        host.files.write(path, raw)
+    except DiskTrouble as trouble:
+        host.console.say(f"not kept: {trouble.summary()}: {trouble.remedy()}")
 
 
 def window_is_open(host: Host) -> bool:

@@ -94,8 +94,7 @@ def keep_clocks(host: Host, said: Iterable[datetime], *, asked: datetime) -> Non
     if not ahead:
         return
     heard = Heard(ahead=ahead, now=now, monotonic=host.clock.monotonic())
-    host.files.make_dir(host.paths.run)
-    host.files.write(host.paths.clocks, codec.dumps(heard))
+    store.keep_hint(host, host.paths.clocks, codec.dumps(heard))
 
 
 def keep_time(host: Host) -> None:

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 
 from keel import codec
 from keel.errors import BadValue
+from keel.mesh import store
 from keel.mesh.warnings import KINDS, Warning, warn
 from keel.monitor import Sample
 from keel.ports import Host
@@ -35,9 +36,8 @@ class Tended:
 
 def note(host: Host) -> None:
     """A pass ended, the timer was started, or this node comes into its mesh: just now."""
-    host.files.make_dir(host.paths.run, mode=0o755)
     stamp = Tended(time=host.clock.now(), monotonic=host.clock.monotonic())
-    host.files.write(host.paths.tended, codec.dumps(stamp))
+    store.keep_hint(host, host.paths.tended, codec.dumps(stamp))
 
 
 def note_boot(host: Host) -> None:

@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.flow.full import Trouble, refuse_everywhere
+from keel.mesh.duty import Result
+from keel.mesh.status import look
+from keel.outcome import Done
+from tests.fakes.disk import Primitive
+from tests.fakes.host import VOLATILE
+from tests.flow.full import GROWS, Trouble, refuse_everywhere
 from tests.flow.test_kill import STORIES
+from tests.flow.world import World
 
 HERE_AND_THERE = [
     *((story, Trouble.FULL) for story in ("create", "join, the joiner", "birth, the holder")),
@@ -39,3 +45,23 @@ def test_a_disk_that_refuses_anywhere_loses_nothing(
 ) -> None:
     tried, count = refuse_everywhere(STORIES[story], tmp_path, trouble, sample=sample)
     assert tried == count or sample is not None
+
+
+def test_a_full_run_directory_costs_its_hints_and_no_pass(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.mesh("abc")
+    world.rest("a", "b", "c")
+    world.sync("b")
+    victim = world.net.nodes["a"]
+    volatile = victim.root / VOLATILE
+
+    def full(step: Primitive) -> int | None:
+        below = Path(step.path).is_relative_to(VOLATILE) or Path(step.path).is_relative_to(volatile)
+        return Trouble.FULL.value if below and step.name in GROWS else None
+
+    victim.disk.refuse = full
+    assert isinstance(world.sync("a"), Done)
+    assert {one.state for one in look(world.host("a"), world.spec("a")).members} == {"up"}
+    failed = [duty for duty in world.tend("a") if duty.result is Result.FAILED]
+    assert failed == []
+    assert any(text.startswith("not kept: ") for text in victim.console.said)
