@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from keel.ports import WgDevice, WgPeerState
-from keel.types import WgKey
+from keel.types import Endpoint, WgKey
 
 SUSPECT_SECONDS = 25.0
 """Two keepalives lost and half a third: one lost packet is no news on a lossy link."""
@@ -49,6 +49,8 @@ class PeerSample:
     sampled_at: float
     heard_after: float | None = None
     heard_before: float | None = None
+    heard_at: Endpoint | None = None
+    """Where it was when it was heard: it may be there still when it is silent and looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,16 +104,19 @@ def _sample(before: PeerSample | None, peer: WgPeerState, now: float, answered: 
     if before is not None and before.sampled_at > now:
         before = None  # of another boot: /run was kept, the monotonic clock began anew
     heard = (before.heard_after, before.heard_before) if before is not None else (None, None)
+    heard_at = before.heard_at if before is not None else None
     if answered:
-        heard = (now, now)
+        heard, heard_at = (now, now), peer.endpoint
     elif _grew(before, peer):
         # Without an earlier look nothing bounds it from below but the start of the clock.
         heard = (before.sampled_at if before is not None else 0.0, now)
+        heard_at = peer.endpoint
     return PeerSample(
         received_bytes=peer.received_bytes,
         sampled_at=now,
         heard_after=heard[0],
         heard_before=heard[1],
+        heard_at=heard_at,
     )
 
 

@@ -198,10 +198,28 @@ def _name_of(seen: MeshSeen, member: Listed) -> str:
     return found.display if found else member.name or str(member.address)
 
 
-def mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
-    found = []
+def _machine_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
+    """What is wrong here makes all others look silent."""
+    interface, node = spec.network.wireguard.interface, seen.node
     if seen.device is None:
-        found.append(warn("interface-missing", subject=spec.network.wireguard.interface))
+        return [warn("interface-missing", subject=interface)]
+    changed = []
+    if node.address not in seen.device.addresses:
+        changed.append(f"its address {node.address} is gone")
+    if seen.device.key != node.identity.wireguard.public:
+        changed.append("its key is not this node's")
+    if seen.device.port != seen.port:
+        changed.append(f"it listens on UDP port {seen.device.port}, not on {seen.port}")
+    found = []
+    if changed:
+        found.append(warn("interface-changed", subject=interface, detail=", ".join(changed)))
+    if not seen.listens:
+        found.append(warn("channel-down"))
+    return found
+
+
+def mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
+    found = _machine_warnings(spec, seen)
     for one in seen.members:
         name = one.member.display
         if one.state is Liveness.DOWN:

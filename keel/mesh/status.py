@@ -12,7 +12,18 @@ from datetime import datetime, timedelta
 
 from keel import codec
 from keel.errors import BadValue, KeelError
-from keel.mesh import join, liveness, rights, selfrecord, spread, store, talk, tended
+from keel.mesh import (
+    join,
+    liveness,
+    netsettings,
+    rights,
+    selfrecord,
+    spread,
+    store,
+    talk,
+    tended,
+    up,
+)
 from keel.mesh.clocks import ahead_by
 from keel.mesh.envelope import Answered
 from keel.mesh.exchange import HelloAnswer
@@ -51,6 +62,10 @@ class MeshSeen:
     pending: str | None
     etcd_roles: Mapping[SigningKey, str]
     exposed: tuple[Exposed, ...]
+    listens: bool
+    """Whether the channel's socket is there."""
+    port: int
+    """Where WireGuard should listen."""
     tend_silent: Mapping[SigningKey, datetime]
     """Since when nothing tends the registry of a node, this one's too; those that say so."""
 
@@ -81,6 +96,8 @@ def look(host: Host, spec: Spec) -> MeshSeen:
         open_window=store.load_window(host),
         pending=_pending(host, node),
         exposed=rights.exposed(host),
+        listens=up.listens(host),
+        port=netsettings.in_force(host, spec).network.wireguard.port,
         etcd_roles={
             member.key: answer.body.etcd
             for member, answer in answers.items()

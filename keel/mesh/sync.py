@@ -91,6 +91,7 @@ def _tend(host: Host, spec: Spec) -> Node:
         node = selfrecord.refresh(host, spec, node)
         renew_idle_invites(host, spec, node)
         up.bring_up(host, spec, node, invites)
+        up.listen(host)
         _try_other_endpoints(host, spec, node)
     return node
 
@@ -128,30 +129,43 @@ def _peer(device: WgDevice | None, key: str) -> WgPeerState | None:
 
 
 def next_endpoint(
-    endpoints: Sequence[Endpoint], state: WgPeerState, now: datetime
+    endpoints: Sequence[Endpoint],
+    state: WgPeerState,
+    now: datetime,
+    *,
+    heard_at: Endpoint | None = None,
 ) -> Endpoint | None:
-    """The endpoint to try next with a silent member that has several; None when it is to be left
-    alone: it is heard, or what WireGuard has is all there is."""
+    """The endpoint to try next with a silent member, of its own and the one at which it was heard
+    last; None when it is to be left alone: it is heard, or what WireGuard has is all there is.
+
+    A peer that two ends have at a wrong place would be found by neither."""
     heard = state.latest_handshake is not None and now - state.latest_handshake < SILENT * 4
-    if heard or len(endpoints) < 2:
+    known = [*endpoints, *([] if heard_at is None or heard_at in endpoints else [heard_at])]
+    if heard or not known or known == [state.endpoint]:
         return None
-    if state.endpoint not in endpoints:
-        return endpoints[0]
-    at = endpoints.index(state.endpoint)
-    return endpoints[(at + 1) % len(endpoints)]
+    if state.endpoint not in known:
+        return known[0]
+    at = known.index(state.endpoint)
+    return known[(at + 1) % len(known)]
 
 
 def _try_other_endpoints(host: Host, spec: Spec, node: Node) -> None:
     interface = spec.network.wireguard.interface
     device = host.wireguard.show(interface)
     now = host.clock.now()
+    samples = status.load_samples(host)
     for member in talk.others(node):
         state = _peer(device, member.wireguard or "")
-        endpoint = next_endpoint(up.endpoints_of(node, member), state, now) if state else None
-        if endpoint is None or member.wireguard is None:
+        if state is None:
+            continue
+        sample = samples.peers.get(state.key)
+        heard_at = sample.heard_at if sample is not None else None
+        endpoints = up.endpoints_of(node, member)
+        endpoint = next_endpoint(endpoints, state, now, heard_at=heard_at)
+        if endpoint is None:
             continue
         for peer in up.wanted_peers(spec, node, (), now):
-            if peer.key == member.wireguard:
+            if peer.key == state.key:
                 host.wireguard.set_peer(interface, up.with_endpoint(peer, endpoint))
 
 

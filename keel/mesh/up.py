@@ -5,8 +5,8 @@ Reads nothing from disk: the caller loads, under the lock.
 
 Rules:
 (U1) The firewall stands before any peer that it is there for.
-(U2) An endpoint that WireGuard learned is never overwritten; a wanted one is set when none is
-     known, or when the member's own record changed it.
+(U2) An endpoint that WireGuard learned is never overwritten while the peer is heard there; a wanted
+     one is set when none is known, or when the member's own record changed it.
 (U3) A peer goes only when a record says so: a removal, a lapsed claim, a forgotten invite.
 (U4) A claimant's peer has no endpoint until it confirmed: before it has its own key on its
      interface it could not answer, and two ends that both knock at once delay each other.
@@ -22,7 +22,7 @@ from dataclasses import replace
 from datetime import datetime
 from ipaddress import IPv4Address, IPv6Address
 
-from keel.errors import KeelError
+from keel.errors import KeelError, ProcFailed
 from keel.mesh import firewallrules, netsettings, store, tended, wgconf
 from keel.mesh.invite import InviteState, claimed_members
 from keel.mesh.members import Member
@@ -202,6 +202,29 @@ def _load_channel(host: Host) -> None:
         host.units.reload_configuration()
 
 
+def listens(host: Host) -> bool:
+    """Whether members can ask this node anything: systemd holds the channel's socket."""
+    return host.units.state(SOCKET_UNIT).active == "active"
+
+
+def listen(host: Host) -> None:
+    """Start the channel's socket unless it is there. One that failed, because its port was taken or
+    too many knocked at once, systemd does not try again by itself."""
+    if not listens(host):
+        _start_channel(host)
+
+
+def _start_channel(host: Host) -> None:
+    """Where it cannot be, that is told and keeps the node from nothing else: a pass tries again."""
+    try:
+        host.units.start(SOCKET_UNIT)
+    except ProcFailed as error:
+        host.console.say(
+            f"the channel does not listen: {error.summary()}: see who has TCP port {CHANNEL_PORT},"
+            " `ss -ltnp`; the timer tries again"
+        )
+
+
 def start_units(host: Host) -> None:
     """Enable and start what a member runs; at boot systemd does it."""
     # A kill between the drop-in's write and its loading is made good here; and before the enabling,
@@ -209,7 +232,7 @@ def start_units(host: Host) -> None:
     _load_channel(host)
     host.units.enable(MESH_UNIT, SOCKET_UNIT, *TIMERS)
     tended.note(host)
-    host.units.start(SOCKET_UNIT)
+    _start_channel(host)
     host.units.start(*TIMERS, MESH_UNIT, block=False)
 
 

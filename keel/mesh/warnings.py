@@ -108,6 +108,16 @@ KINDS: Mapping[str, Kind] = {
         text="the WireGuard interface {subject} does not exist",
         remedy="`keel mesh up`; then `journalctl -u keel-mesh.service`",
     ),
+    "interface-changed": Kind(
+        severity=Severity.CRITICAL,
+        text="the WireGuard interface {subject} is not as keel raises it: {detail}",
+        remedy="`keel mesh up` puts it right, or says what keeps it from that",
+    ),
+    "channel-down": Kind(
+        severity=Severity.CRITICAL,
+        text="the channel does not listen: no member can ask this node anything",
+        remedy="see who has TCP port 4780, `ss -ltnp`; then `keel mesh sync` starts it",
+    ),
     "file-exposed": Kind(
         severity=Severity.CRITICAL,
         text="{subject} is not secret: {detail}",

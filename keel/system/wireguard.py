@@ -21,6 +21,8 @@ NO_KEY = "/dev/null"
 USERSPACE_SECONDS = 10.0
 """wireguard-go makes its interface within 0.1 s; a loaded machine may take longer."""
 POLL_SECONDS = 0.1
+IN_USE = "Address already in use"
+"""wireguard-go says so of a port that it is given, the kernel when its interface is set up."""
 
 _NO_KERNEL_WIREGUARD = ("Unknown device type", "Operation not supported")
 _BACKENDS = {"wireguard": WgBackend.KERNEL, "tun": WgBackend.USERSPACE}
@@ -61,9 +63,14 @@ class WireGuardTools:
         link, device = self._wait_until_there(interface, there)
         keys = ["private-key", STDIN]
         listen = [] if device.port == port else ["listen-port", str(port)]
-        self._proc.run(["wg", "set", interface, *listen, *keys], stdin=_text(private))
-        if not link.up or link.mtu != mtu:
-            self._proc.run(["ip", "link", "set", "dev", interface, "mtu", str(mtu), "up"])
+        try:
+            self._proc.run(["wg", "set", interface, *listen, *keys], stdin=_text(private))
+            if not link.up or link.mtu != mtu:
+                self._proc.run(["ip", "link", "set", "dev", interface, "mtu", str(mtu), "up"])
+        except ProcFailed as error:
+            if IN_USE in error.stderr_tail:
+                raise _port_taken(port) from error
+            raise
         return device.backend
 
     def set_address(self, interface: str, address: IPv6Address, prefix: IPv6Network) -> None:
@@ -157,6 +164,15 @@ class WireGuardTools:
 
     def _address(self, verb: str, address: IPv6Interface, interface: str) -> None:
         self._proc.run(["ip", "-6", "address", verb, str(address), "dev", interface])
+
+
+def _port_taken(port: int) -> Refused:
+    return Refused(
+        "port-taken",
+        f"another program has UDP port {port}",
+        f"`ss -lunp 'sport = :{port}'` names it: stop it, or choose another port in the spec:"
+        " network.wireguard.port",
+    )
 
 
 def _unit(interface: str) -> str:

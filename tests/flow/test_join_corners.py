@@ -347,7 +347,8 @@ def test_a_silent_members_next_endpoint_is_the_first_when_wireguard_has_none_of_
     now = host.clock.now()
     assert sync.next_endpoint(two, silent, now) == two[0]
     assert sync.next_endpoint(two, replace(silent, endpoint=two[0]), now) == two[1]
-    assert sync.next_endpoint(endpoints, silent, now) is None
+    assert sync.next_endpoint(endpoints, replace(silent, endpoint=endpoints[0]), now) is None
+    assert sync.next_endpoint((), silent, now) is None
 
 
 def test_a_leave_that_died_after_its_removal_was_signed_signs_no_second_one(world: World) -> None:

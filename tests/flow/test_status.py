@@ -109,6 +109,14 @@ def interface_gone(world: World) -> None:
     world.host("a").wireguard.drop_interface("keel0")
 
 
+def changed_by_hand(world: World) -> None:
+    """Its address is off, and something else had its channel's port."""
+    without_etcd(world)
+    node = world.net.nodes["a"]
+    node.wireguard.devices["keel0"].address = None
+    node.units.stop("keel-channel.socket")
+
+
 def window_open(world: World) -> None:
     without_etcd(world)
     world.open_window("a", "b")
@@ -130,6 +138,7 @@ STATES: dict[str, tuple[Callable[[World], None], str]] = {
     "cloned": (cloned, "a"),
     "unconfirmed": (unconfirmed, "b"),
     "interface-gone": (interface_gone, "a"),
+    "changed-by-hand": (changed_by_hand, "a"),
     "window-open": (window_open, "a"),
     "etcd-down": (etcd_down, "a"),
 }

@@ -275,8 +275,9 @@ class World:
                 self.up(name)
             except KeelError as error:
                 self.refused.append((name, error))
-        if ETCD_UNIT in enabled:
-            node.units.start_without_effect(ETCD_UNIT)
+        for unit in (up.SOCKET_UNIT, ETCD_UNIT):
+            if unit in enabled:
+                node.units.start_without_effect(unit)
         for timer, run in ((up.SYNC_TIMER, self._quiet_sync), (up.TEND_TIMER, self._quiet_tend)):
             if timer in enabled:
                 self._kick(node, run)

@@ -20,7 +20,8 @@ from keel.mesh.liveness import (
     silent_seconds,
     take,
 )
-from tests.unit.test_wgconf import make_device, make_key, make_state
+from keel.types import Endpoint
+from tests.unit.test_wgconf import PUBLIC, make_device, make_key, make_state
 
 KEY = make_key(1)
 
@@ -67,14 +68,14 @@ def test_the_verdict(
 def test_growth_lies_between_two_looks() -> None:
     samples = _look(_look(Samples(), 0, 10), 32, 70)
     assert samples.peers[KEY] == PeerSample(
-        received_bytes=32, sampled_at=70, heard_after=10, heard_before=70
+        received_bytes=32, sampled_at=70, heard_after=10, heard_before=70, heard_at=PUBLIC
     )
 
 
 def test_without_growth_the_range_stays_and_the_silence_grows() -> None:
     samples = _look(_look(_look(Samples(), 0, 10), 32, 20), 32, 50)
     assert samples.peers[KEY] == PeerSample(
-        received_bytes=32, sampled_at=50, heard_after=10, heard_before=20
+        received_bytes=32, sampled_at=50, heard_after=10, heard_before=20, heard_at=PUBLIC
     )
     assert silent_seconds(samples.peers[KEY], now=51) == 31
 
@@ -93,6 +94,16 @@ def test_an_interface_that_was_made_anew_counts_from_zero() -> None:
 def test_an_answer_counts_as_heard_now() -> None:
     sample = _look(Samples(), 0, 10, answered=True).peers[KEY]
     assert judge(sample, now=12, answer=Answer.NOT_ASKED) is Liveness.UP
+
+
+def test_it_keeps_where_a_peer_was_when_it_was_heard() -> None:
+    there, moved = Endpoint.parse("192.0.2.1:1"), Endpoint.parse("192.0.2.2:2")
+    seen = take(Samples(), make_device(make_state(1, endpoint=there, received_bytes=1)), now=10)
+    silent = make_device(make_state(1, endpoint=moved, received_bytes=1))
+    assert take(seen, silent, now=20).peers[KEY].heard_at == there
+    heard = make_device(make_state(1, endpoint=moved, received_bytes=2))
+    assert take(seen, heard, now=20).peers[KEY].heard_at == moved
+    assert take(seen, silent, now=20, answered=[KEY]).peers[KEY].heard_at == moved
 
 
 def test_samples_of_another_boot_are_forgotten() -> None:

@@ -136,6 +136,38 @@ def test_raising_looks_once(played: Played) -> None:
     assert looks == [SHOW_LINK, SHOW_DEVICE]
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        pytest.param(
+            ["wg", "set", "keel0", "listen-port", "51820", "private-key", "/dev/stdin"],
+            "Unable to modify interface: Address already in use",
+            id="wireguard-go",
+        ),
+        pytest.param(
+            ["ip", "link", "set", "dev", "keel0", "mtu", "1280", "up"],
+            "RTNETLINK answers: Address already in use",
+            id="kernel",
+        ),
+    ],
+)
+def test_a_port_that_another_program_has_is_refused_by_name(
+    played: Played, command: list[str], words: str
+) -> None:
+    played.proc.answers[SHOW_LINK] = _link(up=False)
+    played.proc.answers[SHOW_DEVICE] = _dump(port=0)
+    played.proc.answers[tuple(command)] = _failed(words)
+    with pytest.raises(Refused) as caught:
+        played.tools.raise_interface("keel0", port=51820, mtu=1280, private=PRIVATE)
+    assert (caught.value.rule, "51820" in caught.value.remedy()) == ("port-taken", True)
+
+
+def test_an_interface_that_cannot_be_set_for_another_reason_is_a_failure(played: Played) -> None:
+    played.proc.answers[("wg", "set", "keel0", "private-key", "/dev/stdin")] = _failed("Permission")
+    with pytest.raises(ProcFailed):
+        played.tools.raise_interface("keel0", port=51820, mtu=1280, private=PRIVATE)
+
+
 def test_the_mtu_is_never_under_1280(played: Played) -> None:
     played.proc.answers[SHOW_LINK] = _link(mtu=1500)
     played.tools.raise_interface("keel0", port=51820, mtu=1000, private=PRIVATE)
