@@ -1,4 +1,6 @@
-"""Status says what packets say: a cut, a heal, a roamed member, one that left."""
+"""Status says what packets say: a cut, a heal, a roamed member, an interface that somebody meddled
+with, one that left.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,11 @@ A, B, C = EVERYONE = names(3)
 ROAMED = 33
 SUSPECT_BY = 25.0
 DOWN_AFTER, DOWN_BY = 35.0, 75.0  # 45 s after the last packet, which came some seconds sooner
+SQUATTER = """
+import socket, time
+taken = socket.create_server(("::", 4780), family=socket.AF_INET6)
+time.sleep(600)
+"""
 BACK_SECONDS, GONE_SECONDS, ROAMED_SECONDS = 15.0, 15.0, 30.0
 
 
@@ -29,6 +36,7 @@ def run(lab: Lab, report: Report) -> None:
     cut(lab, report)
     healed(lab, report)
     roamed(lab, report)
+    by_hand(lab, report)
     left(lab, report)
 
 
@@ -79,6 +87,27 @@ def roamed(lab: Lab, report: Report) -> None:
     found = seen(lab, A, C)
     kept = (found["endpoint"], found["state"]) == (new, "up")
     report.expect(kept, f"it is still {found['state']} there after an up and a sync")
+
+
+def by_hand(lab: Lab, report: Report) -> None:
+    """b's interface loses its address, a peer its own, and another program has the channel's port:
+    b says so itself, and the timer's next pass puts all of it right.
+    """
+    lab.exec(B, ["systemctl", "stop", "keel-mesh-sync.timer", "keel-channel.socket"])
+    lab.exec(B, ["systemd-run", "-q", "--collect", "--unit=squat", "python3", "-c", SQUATTER])
+    lab.wait(lambda: ":4780 " in lab.exec(B, ["ss", "-Hltn"]).stdout, 20, "the port to be taken")
+    own = mesh.status(lab, B)["self"]["address"]
+    peer = lab.exec(A, ["wg", "show", "keel0", "public-key"]).stdout.strip()
+    lab.exec(B, ["wg", "set", "keel0", "peer", peer, "allowed-ips", "192.0.2.0/24"])
+    lab.exec(B, ["ip", "-6", "address", "delete", f"{own}/128", "dev", "keel0"])
+    codes = {warning["code"] for warning in mesh.status(lab, B)["warnings"]}
+    told = {"interface-changed", "channel-down"} <= codes
+    report.expect(told, f"b was meddled with by hand: {', '.join(sorted(codes))}")
+    lab.exec(B, ["systemctl", "stop", "squat"])
+    lab.exec(B, ["systemctl", "start", "keel-mesh-sync.timer", "keel-mesh-sync.service"])
+    codes = {warning["code"] for warning in mesh.status(lab, B)["warnings"]}
+    report.expect(not codes, f"after a pass of the timer's: {', '.join(codes) or 'no warning'}")
+    mesh.wait_until_whole(lab, EVERYONE)
 
 
 def left(lab: Lab, report: Report) -> None:
