@@ -67,10 +67,17 @@ def parse_spec(raw: bytes, *, file: Path | None = None) -> Spec:
         raise SpecError(error.where, error.problem, file=file) from error.__cause__
 
 
-def may_set_mode(raw: bytes) -> bool:
-    """Whether a mode may stand in this spec, which parses; False only where surely none does. Far
-    cheaper than to parse it."""
+def seems_to_set_mode(raw: bytes) -> bool:
+    """Whether a mode stands in this spec by the usual spelling of it: a look far cheaper than
+    `sets_mode`, which has the last word where this says no."""
     return _MODE.search(raw) is not None
+
+
+def sets_mode(raw: bytes) -> bool:
+    """Whether a mode stands in this spec, which parses."""
+    found = _load(raw)
+    installation = found.get("installation") if isinstance(found, Mapping) else None
+    return isinstance(installation, Mapping) and "mode" in installation
 
 
 def render_spec(spec: Spec) -> str:

@@ -91,11 +91,11 @@ def enable_etcd(host: Host) -> None:
 
 
 def _refuse_emptied(host: Host, raw: bytes) -> None:
-    if parse.may_set_mode(raw):
+    if parse.seems_to_set_mode(raw):
         return
     node = store.load(host)
     me = node.view.by_key(node.key) if node else None
-    if me is not None and me.capability is Capability.ETCD:
+    if me is not None and me.capability is Capability.ETCD and not parse.sets_mode(raw):
         raise SpecError(
             "installation.mode",
             "it is not there any more, though this node is a capable member by it: put the spec"

@@ -19,7 +19,7 @@ from tests.flow.world import World
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """a, b and c are capable; a's settings are not the default ones."""
+    """a and b are capable, c is not; a's settings are not the default ones."""
     made = World(tmp_path)
     spec = made.node("a").paths.spec
     spec.write_text(spec.read_text().replace("51820", "51999, mtu: 1300"))
@@ -172,3 +172,16 @@ def test_a_mode_that_is_set_at_last_is_the_operators_word(world: World) -> None:
     assert told.capability is not Capability.ETCD
     spoil(world, emptied)
     assert specfile.load(world.host("a")).unread == ""
+
+
+ONE_LINE = """\
+{"monitor": {"channels": [{"type": "webhook", "url": "https://localhost/#alerts"}]}, \
+"installation": {"mode": "cloud_advanced"}}
+"""
+ESCAPED = 'installation: {"m\\u006fde": cloud_advanced}\n'
+
+
+@pytest.mark.parametrize("spelt", [ONE_LINE, ESCAPED], ids=["one line", "escaped"])
+def test_a_mode_that_is_spelt_in_an_unusual_way_is_there(world: World, spelt: str) -> None:
+    world.net.nodes["a"].paths.spec.write_text(spelt)
+    assert specfile.wanted(world.host("a")).installation.mode is Mode.CLOUD_ADVANCED

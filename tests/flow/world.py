@@ -352,7 +352,7 @@ class World:
         if path.is_symlink() or not path.is_file():
             return specfile.wanted(self.host(name))
         raw = path.read_bytes()
-        return _parse(raw) if parse.may_set_mode(raw) else specfile.wanted(self.host(name))
+        return _parse(raw) if parse.seems_to_set_mode(raw) else specfile.wanted(self.host(name))
 
     def loaded(self, name: str) -> Node:
         return store.require(self.host(name))
