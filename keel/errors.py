@@ -285,6 +285,26 @@ class ProcFailed(KeelError):
         return f"try it by hand: `{' '.join(self.argv)}`"
 
 
+class PortTaken(KeelError):
+    """Another program has WireGuard's UDP port. What was begun is on disk, and is gone on with."""
+
+    code = "port-taken"
+    exit = Exit.INCOMPLETE
+
+    def __init__(self, port: int) -> None:
+        super().__init__(port)
+        self.port = port
+
+    def summary(self) -> str:
+        return f"another program has UDP port {self.port}"
+
+    def remedy(self) -> str:
+        return (
+            f"`ss -lunp 'sport = :{self.port}'` names it: stop it, or choose another port in the"
+            " spec: network.wireguard.port; then run the same command again"
+        )
+
+
 class StateCorrupt(KeelError):
     """A file of keel's own state cannot be read; keel never takes it for an empty one."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from ipaddress import IPv6Address, IPv6Interface, IPv6Network
 
-from keel.errors import DeadlinePassed, ProcFailed, Refused
+from keel.errors import DeadlinePassed, PortTaken, ProcFailed, Refused
 from keel.mesh.wgconf import MIN_MTU, LinkFacts, check_peer, find_peer, parse_dump, parse_link
 from keel.ports import Clock, Deadline, Proc, Units, WgBackend, WgDevice, WgPeer
 from keel.types import Secret, WgKey
@@ -69,7 +69,7 @@ class WireGuardTools:
                 self._proc.run(["ip", "link", "set", "dev", interface, "mtu", str(mtu), "up"])
         except ProcFailed as error:
             if IN_USE in error.stderr_tail:
-                raise _port_taken(port) from error
+                raise PortTaken(port) from error
             raise
         return device.backend
 
@@ -164,15 +164,6 @@ class WireGuardTools:
 
     def _address(self, verb: str, address: IPv6Interface, interface: str) -> None:
         self._proc.run(["ip", "-6", "address", verb, str(address), "dev", interface])
-
-
-def _port_taken(port: int) -> Refused:
-    return Refused(
-        "port-taken",
-        f"another program has UDP port {port}",
-        f"`ss -lunp 'sport = :{port}'` names it: stop it, or choose another port in the spec:"
-        " network.wireguard.port",
-    )
 
 
 def _unit(interface: str) -> str:

@@ -8,7 +8,7 @@ from ipaddress import IPv6Address, IPv6Network
 
 import pytest
 
-from keel.errors import DeadlinePassed, ProcFailed, Refused
+from keel.errors import DeadlinePassed, Exit, PortTaken, ProcFailed, Refused
 from keel.ports import Completed, WgBackend, WgPeer
 from keel.system.wireguard import WireGuardTools
 from keel.types import Endpoint, Secret, WgKey
@@ -151,15 +151,17 @@ def test_raising_looks_once(played: Played) -> None:
         ),
     ],
 )
-def test_a_port_that_another_program_has_is_refused_by_name(
+def test_a_port_that_another_program_has_is_named_and_the_same_command_goes_on(
     played: Played, command: list[str], words: str
 ) -> None:
     played.proc.answers[SHOW_LINK] = _link(up=False)
     played.proc.answers[SHOW_DEVICE] = _dump(port=0)
     played.proc.answers[tuple(command)] = _failed(words)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(PortTaken) as caught:
         played.tools.raise_interface("keel0", port=51820, mtu=1280, private=PRIVATE)
-    assert (caught.value.rule, "51820" in caught.value.remedy()) == ("port-taken", True)
+    assert caught.value.exit is Exit.INCOMPLETE
+    assert "has UDP port 51820" in caught.value.summary()
+    assert "sport = :51820" in caught.value.remedy()
 
 
 def test_an_interface_that_cannot_be_set_for_another_reason_is_a_failure(played: Played) -> None:
