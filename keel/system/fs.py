@@ -45,9 +45,10 @@ class DurableFiles:
                     raise StateCorrupt(path, "is a symbolic link") from error
                 raise
             try:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                found = os.fstat(descriptor)
+                if not stat.S_ISREG(found.st_mode):
                     raise StateCorrupt(path, "is not a regular file")
-                data = _read_all(descriptor, max_bytes + 1)
+                data = _read_all(descriptor, max_bytes + 1, likely=found.st_size)
             finally:
                 os.close(descriptor)
         if len(data) > max_bytes:
@@ -215,15 +216,21 @@ def _missing(path: Path) -> list[Path]:
     return missing[::-1]
 
 
-def _read_all(descriptor: int, limit: int) -> bytes:
+def _read_all(descriptor: int, limit: int, *, likely: int) -> bytes:
+    """Up to `limit` bytes. Asking for one more than there are likely to be tells the end at once,
+    and costs no buffer of the size of the limit; in /proc the likely size is 0 and says nothing."""
     parts: list[bytes] = []
     left = limit
+    asked = min(left, likely + 1) if likely else left
     while left > 0:
-        part = os.read(descriptor, left)
+        part = os.read(descriptor, asked)
+        if likely and len(part) < asked:
+            return b"".join([*parts, part])
         if not part:
             break
         parts.append(part)
         left -= len(part)
+        asked = left
     return b"".join(parts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import shlex
 import tokenize
@@ -55,6 +56,7 @@ def said_in_text(path: Path) -> Iterator[str]:
         yield from (f"`{line}`" for line in lines if line.startswith("keel "))
 
 
+@functools.cache
 def commands() -> list[tuple[str, str]]:
     """Where it is said, and what."""
     texts = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]

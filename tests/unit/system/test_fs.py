@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from keel.errors import DiskTrouble, Internal, StateCorrupt
+from keel.system import fs
 from keel.system.fs import DurableFiles
 from tests.fakes import Crash, DiskModel, Effects, RecordingDisk, Unsynced, power_cuts
 
@@ -70,6 +71,23 @@ def test_a_path_through_a_file_is_trouble_and_not_absence(
 def test_exactly_the_bound_may_be_read(tmp_path: Path, files: DurableFiles) -> None:
     (tmp_path / "f").write_bytes(b"x" * 10)
     assert files.read(tmp_path / "f", max_bytes=10) == b"x" * 10
+
+
+def test_a_file_that_hides_its_size_is_read_whole(files: DurableFiles) -> None:
+    path = Path("/proc/self/mounts")
+    assert path.stat().st_size == 0
+    assert files.read(path) == path.read_bytes() != b""
+
+
+@pytest.mark.parametrize("likely", [1, 4, 9, 10, 11, 50])
+@pytest.mark.parametrize(("limit", "given"), [(4, 4), (10, 10), (11, 10), (99, 10)])
+def test_a_file_that_grows_or_shrinks_while_it_is_read_is_read_whole(
+    tmp_path: Path, likely: int, limit: int, given: int
+) -> None:
+    (tmp_path / "f").write_bytes(b"0123456789")
+    descriptor = os.open(tmp_path / "f", os.O_RDONLY)
+    assert fs._read_all(descriptor, limit, likely=likely) == b"0123456789"[:given]
+    os.close(descriptor)
 
 
 def test_a_write_replaces_a_link_and_leaves_its_target_alone(
