@@ -318,7 +318,8 @@ class EtcdMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdStatus:
-    """What one etcd says of itself, without a quorum."""
+    """What one etcd says of itself, without a quorum. `members`: of a look (both on one connection)
+    its linearizable list; None when it sees no leader, has no vote, or did not get it in time."""
 
     member_id: int
     cluster_id: int
@@ -330,12 +331,15 @@ class EtcdStatus:
     db_size_bytes: int
     version: str
     errors: tuple[str, ...]
+    members: tuple[EtcdMember, ...] | None = None
 
 
 class EtcdApi(Protocol):
     """etcd's v3 JSON gateway at one member, with keel's client certificate. EtcdError otherwise."""
 
     def status(self, *, timeout_seconds: float = 20.0) -> EtcdStatus: ...
+
+    def look(self, *, timeout_seconds: float = 20.0) -> EtcdStatus: ...
 
     def members(self, *, timeout_seconds: float = 20.0) -> tuple[EtcdMember, ...]:
         """Linearizable."""

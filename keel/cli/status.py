@@ -33,14 +33,14 @@ class Status:
 
 def look(host: Host) -> Document:
     """One look at everything, as keel.status/1."""
-    from keel.mesh import etcdlook, report, selfrecord, status
-    from keel.mesh.etcdlook import Role
+    from keel.mesh import selfrecord, status
     from keel.spec import specfile
 
     spec = specfile.load(host)
-    seen = status.look(host, spec)
-    roles = {key: Role(said) for key, said in seen.etcd_roles.items() if said in set(Role)}
-    etcd = etcdlook.look(host, spec, seen.node, roles)
+    seen, etcd = status.whole(host, spec)
+
+    from keel.mesh import report  # loaded by then, for the greater part
+
     able = selfrecord.own_capability(host, spec)
     return report.document(spec, seen, etcd, able, host.clock.now())
 

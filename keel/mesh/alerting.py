@@ -135,14 +135,11 @@ def load(host: Host) -> Alerts:
 def _look(host: Host, spec: Spec) -> tuple[tuple[Warning, ...], tuple[Sample, ...]]:
     """Every warning that holds, and the gauges of the same look (T3). A pass that does not look
     loads nothing for it."""
-    from keel.mesh import etcdlook, gauges, report, status
-    from keel.mesh.etcdlook import Role
+    from keel.mesh import gauges, report, status
 
     now = host.clock.now()
     try:
-        seen = status.look(host, spec)
-        roles = {key: Role(said) for key, said in seen.etcd_roles.items() if said in set(Role)}
-        etcd = etcdlook.look(host, spec, seen.node, roles)
+        seen, etcd = status.whole(host, spec)
         found = report.warnings(spec, seen, etcd, now)
         quorum = report.fault_tolerance(seen, etcd)
         every = gauges.samples(seen, etcd, found, tended=now, quorum=quorum, version=VERSION)

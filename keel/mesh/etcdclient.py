@@ -3,7 +3,8 @@
 Speaks HTTP/1.1 by http.client to one member and returns the records of keel.ports. Debian's
 gateway is not upstream's (etcd-facts, 2): 64-bit numbers are strings, zero fields are left out, an
 unknown request field is ignored without a word, errors come in two shapes.
-(J1) One connection per call, within one deadline: connect, TLS, answer and the last byte of it.
+(J1) One connection per call, within one deadline: connect, TLS, answer and the last byte of it. A
+     look asks twice on it.
 (J2) Every call carries Grpc-Timeout, below keel's own deadline: without it `member/remove` hangs
      for ever when there is no leader.
 (J3) Answers are bounded and parsed into records here; nothing else of the JSON travels on.
@@ -18,9 +19,10 @@ import http.client
 import json
 import socket
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
@@ -74,20 +76,24 @@ class GatewayClient:
         self._ports = ports or Ports()
 
     def status(self, *, timeout_seconds: float = 20.0) -> EtcdStatus:
-        answer = self._post("maintenance/status", {}, timeout_seconds)
-        header = _object(answer, "header")
-        return EtcdStatus(
-            member_id=_number(header, "member_id"),
-            cluster_id=_number(header, "cluster_id"),
-            leader=_number(answer, "leader"),
-            raft_term=_number(answer, "raftTerm"),
-            raft_index=_number(answer, "raftIndex"),
-            applied_index=_number(answer, "raftAppliedIndex"),
-            learner=_flag(answer, "isLearner"),
-            db_size_bytes=_number(answer, "dbSize"),
-            version=_text(answer, "version"),
-            errors=_texts(answer, "errors"),
-        )
+        return _status(self._post("maintenance/status", {}, timeout_seconds))
+
+    def look(self, *, timeout_seconds: float = 20.0) -> EtcdStatus:
+        deadline = Deadline.after(self._clock, timeout_seconds)
+        status, members = None, None
+        try:
+            with self._connected(self._ports.client, self._files.client, deadline) as connection:
+                asked = self._posted("maintenance/status", {}, timeout_seconds)
+                status = _status(_mapping(self._answer(connection, asked, deadline)))
+                if status.leader and not status.learner:
+                    left = deadline.remaining(self._clock)
+                    asked = self._posted("cluster/member/list", {"linearizable": True}, left)
+                    answer = _mapping(self._answer(connection, asked, deadline))
+                    members = tuple(_member(each) for each in _list(answer, "members"))
+        except EtcdError:
+            if status is None:
+                raise
+        return replace(status, members=members)
 
     def members(self, *, timeout_seconds: float = 20.0) -> tuple[EtcdMember, ...]:
         # not linearizable by default: a learner that was just added could be missing
@@ -156,12 +162,16 @@ class GatewayClient:
             raise EtcdError(GrpcCode.UNAVAILABLE, text[:MAX_ERROR_WORDS]) from error
 
     def _post(self, path: str, wish: Json, timeout_seconds: float) -> Json:
+        call = self._posted(path, wish, timeout_seconds)
+        return _mapping(self._exchange(call, timeout_seconds))
+
+    def _posted(self, path: str, wish: Json, timeout_seconds: float) -> _Call:
         headers = {
             "Content-Type": "application/json",
             "Accept": "application/json",
             "Grpc-Timeout": f"{int(timeout_seconds * GRPC_SHARE * 1000)}m",
         }
-        call = _Call(
+        return _Call(
             method="POST",
             path=f"/v3/{path}",
             body=json.dumps(wish).encode(),
@@ -169,7 +179,6 @@ class GatewayClient:
             port=self._ports.client,
             credential=self._files.client,
         )
-        return _mapping(self._exchange(call, timeout_seconds))
 
     def _get_from_peer_port(self, path: str, timeout_seconds: float) -> object:
         call = _Call(
@@ -184,18 +193,21 @@ class GatewayClient:
 
     def _exchange(self, call: _Call, timeout_seconds: float) -> object:
         deadline = Deadline.after(self._clock, timeout_seconds)
+        with self._connected(call.port, call.credential, deadline) as connection:
+            return self._answer(connection, call, deadline)
+
+    @contextmanager
+    def _connected(
+        self, port: int, credential: Path, deadline: Deadline
+    ) -> Iterator[http.client.HTTPSConnection]:
+        """A connection, and what goes wrong on it in etcd's words (J4)."""
         connection = http.client.HTTPSConnection(
-            self._address.compressed,
-            call.port,
-            timeout=min(CONNECT_SECONDS, timeout_seconds),
-            context=self._context(call.credential),
+            self._address.compressed, port, context=self._context(credential)
         )
         try:
+            connection.timeout = min(CONNECT_SECONDS, self._left(deadline))
             connection.connect()
-            connection.sock.settimeout(self._left(deadline))
-            connection.request(call.method, call.path, body=call.body, headers=call.headers)
-            answer = connection.getresponse()
-            raw = self._read(connection, answer, deadline)
+            yield connection
         except TimeoutError as error:
             raise EtcdError(GrpcCode.DEADLINE, f"no answer from {self._address}") from error
         except (OSError, http.client.HTTPException) as error:
@@ -204,6 +216,17 @@ class GatewayClient:
             raise EtcdError(GrpcCode.UNAVAILABLE, text[:MAX_ERROR_WORDS]) from error
         finally:
             connection.close()
+
+    def _answer(
+        self, connection: http.client.HTTPSConnection, call: _Call, deadline: Deadline
+    ) -> object:
+        if connection.sock is None:  # closed after the answer before
+            connection.connect()
+        connection.sock.settimeout(self._left(deadline))
+        connection.request(call.method, call.path, body=call.body, headers=call.headers)
+        answer = connection.getresponse()
+        raw = self._read(connection, answer, deadline)
+        answer.close()  # read1 leaves it open at its end, and then no other can be asked for
         if answer.status != http.client.OK:
             raise _refusal(answer.status, raw)
         return _parsed(raw)
@@ -347,6 +370,22 @@ def _texts(value: Json, name: str) -> tuple[str, ...]:
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
         raise _odd(f"{name} is no list of texts")
     return tuple(found)
+
+
+def _status(answer: Json) -> EtcdStatus:
+    header = _object(answer, "header")
+    return EtcdStatus(
+        member_id=_number(header, "member_id"),
+        cluster_id=_number(header, "cluster_id"),
+        leader=_number(answer, "leader"),
+        raft_term=_number(answer, "raftTerm"),
+        raft_index=_number(answer, "raftIndex"),
+        applied_index=_number(answer, "raftAppliedIndex"),
+        learner=_flag(answer, "isLearner"),
+        db_size_bytes=_number(answer, "dbSize"),
+        version=_text(answer, "version"),
+        errors=_texts(answer, "errors"),
+    )
 
 
 def _member(value: Json) -> EtcdMember:

@@ -57,21 +57,23 @@ class Known:
 
 def known(host: Host, own: EtcdStatus | None, voters: Iterable[IPv6Address]) -> Known:
     """`own`: what this node's etcd just said; `voters`: the other members whose keel just said
-    that theirs serves."""
-    if own is not None and own.leader and not own.learner:
-        found = _ask(host, LOCALHOST)
-        if found is not None:
-            return Known(members=_listed(found), leader=own.leader, source=Source.ETCD)
+    that theirs serves, asked only when the own one has no list."""
+    if own is not None and own.members is not None:
+        return _by_etcd(own.members, own.leader)
     for address in list(voters)[:MOST_ASKED]:
-        status, found = _status(host, address), _ask(host, address)
-        if status is not None and found is not None:
-            return Known(members=_listed(found), leader=status.leader, source=Source.ETCD)
-    return _alone(host, own)
+        found = _ask(host, address)
+        if found is not None and found.members is not None:
+            return _by_etcd(found.members, found.leader)
+    return _alone(host, answers=own is not None)
 
 
-def _alone(host: Host, own: EtcdStatus | None) -> Known:
-    """What this node has without anybody else."""
-    if own is not None:
+def _by_etcd(members: Iterable[EtcdMember], leader: int) -> Known:
+    return Known(members=_listed(members), leader=leader, source=Source.ETCD)
+
+
+def _alone(host: Host, *, answers: bool) -> Known:
+    """What this node has without anybody else; `answers`: its own etcd does."""
+    if answers:
         try:
             copy = host.etcd_at(LOCALHOST).listed(timeout_seconds=LIST_SECONDS)
             return Known(members=_listed(copy), source=Source.STALE)
@@ -95,16 +97,9 @@ def _alone(host: Host, own: EtcdStatus | None) -> Known:
     )
 
 
-def _ask(host: Host, address: IPv6Address) -> tuple[EtcdMember, ...] | None:
+def _ask(host: Host, address: IPv6Address) -> EtcdStatus | None:
     try:
-        return host.etcd_at(address).members(timeout_seconds=LIST_SECONDS)
-    except EtcdError:
-        return None
-
-
-def _status(host: Host, address: IPv6Address) -> EtcdStatus | None:
-    try:
-        return host.etcd_at(address).status(timeout_seconds=LIST_SECONDS)
+        return host.etcd_at(address).look(timeout_seconds=LIST_SECONDS)
     except EtcdError:
         return None
 

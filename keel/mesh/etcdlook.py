@@ -107,11 +107,27 @@ def _role(stage: Stage, status: EtcdStatus | None) -> Role:
     return Role.LEARNER if status.learner else Role.VOTER
 
 
-def look(host: Host, spec: Spec, node: Node, roles: Mapping[SigningKey, Role]) -> EtcdSeen:
-    """One look; `roles` is what the other members said of themselves just now. A state file that
-    cannot be read is among the failures: a look fails for nothing that it is there to show."""
+def ask_own(host: Host) -> EtcdStatus | None:
+    """What this node's own etcd says of itself and its cluster: asked once, for all of a look."""
     try:
-        return _look(host, spec, node, roles)
+        idle = etcdstore.load_cluster(host).stage is Stage.IDLE
+        return None if idle else etcdmember.own_answer(host)
+    except StateCorrupt:
+        return None
+
+
+def look(
+    host: Host,
+    spec: Spec,
+    node: Node,
+    roles: Mapping[SigningKey, Role],
+    own: EtcdStatus | None,
+) -> EtcdSeen:
+    """One look; `roles` is what the other members said of themselves just now, `own` what this
+    node's etcd did. A state file that cannot be read is among the failures: a look fails for
+    nothing that it is there to show."""
+    try:
+        return _look(host, spec, node, roles, own)
     except StateCorrupt as error:
         return _unreadable(host, roles, error)
 
@@ -147,24 +163,29 @@ def _unreadable(host: Host, roles: Mapping[SigningKey, Role], error: StateCorrup
     )
 
 
-def _look(host: Host, spec: Spec, node: Node, roles: Mapping[SigningKey, Role]) -> EtcdSeen:
+def _look(
+    host: Host,
+    spec: Spec,
+    node: Node,
+    roles: Mapping[SigningKey, Role],
+    own: EtcdStatus | None,
+) -> EtcdSeen:
     cluster = etcdstore.load_cluster(host)
-    status = etcdmember.own_status(host) if cluster.stage is not Stage.IDLE else None
     crl = etcdstore.load_crl(host)
     read = etcdcrl.read_crl(crl, etcdstore.load_roots(host)) if crl else None
     voters = [m.address for m in talk.others(node) if roles.get(m.key) is Role.VOTER]
-    known = Known() if cluster.stage is Stage.IDLE else etcdlist.known(host, status, voters)
-    phase = _in_list(node, cluster.stage, known) or _phase(host, spec, node, cluster.stage, status)
-    left = (*_plan_waits(host, spec, node), *etcdenrol.waiting(host, node))
+    known = Known() if cluster.stage is Stage.IDLE else etcdlist.known(host, own, voters)
+    phase = _in_list(node, cluster.stage, known) or _phase(host, spec, node, cluster.stage, own)
+    left = (*_plan_waits(host, spec, node, own), *etcdenrol.waiting(host, node))
     left = left or _idle_waits(host, node, phase, roles)
     return EtcdSeen(
         phase=phase,
         cluster_id=cluster.cluster_id,
         formation=cluster.formation,
         holder=holder_of(host, node),
-        status=status,
+        status=own,
         known=known,
-        roles={**roles, node.key: _role(cluster.stage, status)},
+        roles={**roles, node.key: _role(cluster.stage, own)},
         certificates=certificates(host),
         crl_number=read.number if read else 0,
         crl_next_update=read.next_update if read else None,
@@ -218,11 +239,13 @@ def _phase(host: Host, spec: Spec, node: Node, stage: Stage, status: EtcdStatus 
             return Phase.LEARNER if status is not None and status.learner else Phase.VOTER
 
 
-def _plan_waits(host: Host, spec: Spec, node: Node) -> tuple[Waiting, ...]:
+def _plan_waits(
+    host: Host, spec: Spec, node: Node, status: EtcdStatus | None
+) -> tuple[Waiting, ...]:
     if selfrecord.own_capability(host, spec) is not Capability.ETCD:
         return ()
     try:
-        return etcdmember.plan(host, spec, node).waiting
+        return etcdmember.plan_for(host, spec, node, status).waiting
     except Refused as error:  # a look fails for nothing that it is there to show
         return (Waiting(what="etcd here", waiting_for="the operator", why=error.summary()),)
 

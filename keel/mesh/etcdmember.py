@@ -76,6 +76,8 @@ from keel.types import (
 )
 
 OWN_STATUS_SECONDS = 5.0
+OWN_LOOK_SECONDS = 6.0
+"""With the list, which takes two round trips; whoever is cut off never gets it."""
 MAX_STEPS = 16
 """More than a whole birth takes; a Plan that does not end is a bug, not a loop."""
 
@@ -242,8 +244,8 @@ def parse_record(raw: bytes) -> ClusterRecord:
     return codec.loads(ClusterRecord, envelope.payload, max_bytes=len(envelope.payload))
 
 
-def observe(host: Host, spec: Spec, node: Node) -> MemberView:
-    """This node's own etcd as it is now; asks nobody else."""
+def observe(host: Host, spec: Spec, node: Node, running: Running | None) -> MemberView:
+    """This node's own etcd as it is now, which just answered `running`; asks nobody else."""
     cluster = etcdstore.load_cluster(host)
     record = current_record(host)
     leaves, granted = etcdstore.load_leaves(host), etcdstore.load_intermediate(host)
@@ -276,14 +278,19 @@ def observe(host: Host, spec: Spec, node: Node) -> MemberView:
             enabled=state.enabled == "enabled",
             ours=is_laid(host),
         ),
-        running=own_etcd(host),
+        running=running,
         names={member.address: member.display for member in node.view.members},
     )
 
 
 def plan(host: Host, spec: Spec, node: Node) -> Plan:
     """What this member's etcd needs next."""
-    return etcdplan.decide(observe(host, spec, node), host.clock.now())
+    return plan_for(host, spec, node, own_status(host))
+
+
+def plan_for(host: Host, spec: Spec, node: Node, status: EtcdStatus | None) -> Plan:
+    """The same for what it just answered."""
+    return etcdplan.decide(observe(host, spec, node, _running(status)), host.clock.now())
 
 
 def settle(host: Host, load_spec: Callable[[], Spec], enable_spec: EnableSpec, node: Node) -> Plan:
@@ -408,8 +415,18 @@ def own_status(host: Host) -> EtcdStatus | None:
         return None
 
 
+def own_answer(host: Host) -> EtcdStatus | None:
+    """The same with its list of members, all that a look at it needs."""
+    if not etcdstore.whole_leaves(host):
+        return None
+    try:
+        return host.etcd_at(LOCALHOST).look(timeout_seconds=OWN_LOOK_SECONDS)
+    except EtcdError:
+        return None
+
+
 def own_word(host: Host) -> Word | None:
-    """The same, as it is told to the holder. One that etcd itself calls corrupt hears no leader:
+    """Its status, as it is told to the holder. One that etcd itself calls corrupt hears no leader:
     it answers, and serves nothing."""
     status = own_status(host)
     if status is None:
@@ -432,7 +449,10 @@ def serves(host: Host) -> bool:
 
 def own_etcd(host: Host) -> Running | None:
     """The same, as the Plan wants it."""
-    status = own_status(host)
+    return _running(own_status(host))
+
+
+def _running(status: EtcdStatus | None) -> Running | None:
     if status is None:
         return None
     return Running(cluster_id=EtcdClusterId(status.cluster_id), has_leader=status.leader != 0)

@@ -11,7 +11,7 @@ from keel.mesh.envelope import Answered
 from keel.mesh.exchange import Hello, HelloAnswer, RosterAnswer, RosterAsk
 from keel.mesh.members import Member
 from keel.mesh.store import Node
-from keel.ports import Host
+from keel.ports import Host, Meanwhile
 
 TELL_SECONDS = 15.0
 """What is told reaches whoever answers within it; sync tells the rest."""
@@ -23,9 +23,11 @@ def ping(
     members: Iterable[Member],
     *,
     with_self: bool = False,
+    meanwhile: Meanwhile | None = None,
 ) -> Mapping[Member, Answered[HelloAnswer] | KeelError]:
     """Ask each for a signed answer, in parallel; `with_self` tells it this node's newest self
-    record as well, which may have another endpoint."""
+    record as well, which may have another endpoint; `meanwhile` is run while the answers are on
+    their way."""
     record = selfrecord.newest(node) if with_self else None
     body = Hello(digest=roster.digest(node.roster), record=record)
     return talk.ask_all(
@@ -36,6 +38,7 @@ def ping(
         HelloAnswer,
         path=exchange.HELLO_PATH,
         timeout_seconds=talk.PING_SECONDS,
+        meanwhile=meanwhile,
     )
 
 

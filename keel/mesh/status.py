@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from keel import codec
 from keel.errors import BadValue, KeelError
@@ -32,9 +33,12 @@ from keel.mesh.members import Member
 from keel.mesh.rights import Exposed
 from keel.mesh.store import Node
 from keel.mesh.window import Window
-from keel.ports import Host, WgDevice, WgPeerState
+from keel.ports import EtcdStatus, Host, Meanwhile, WgDevice, WgPeerState
 from keel.spec.model import Spec
 from keel.types import Capability, SigningKey
+
+if TYPE_CHECKING:
+    from keel.mesh.etcdlook import EtcdSeen
 
 MAX_SAMPLES_BYTES = 1 << 20
 
@@ -70,11 +74,31 @@ class MeshSeen:
     """Since when nothing tends the registry of a node, this one's too; those that say so."""
 
 
-def look(host: Host, spec: Spec) -> MeshSeen:
+def whole(host: Host, spec: Spec) -> tuple[MeshSeen, EtcdSeen]:
+    """One look at the mesh and at the registry. This node's own etcd is asked, and what shows the
+    registry is loaded, while the members' answers are on their way."""
+    own: EtcdStatus | None = None
+
+    def ask_own() -> None:
+        from keel.mesh import etcdlook
+
+        nonlocal own
+        own = etcdlook.ask_own(host)
+
+    seen = look(host, spec, meanwhile=ask_own)
+
+    from keel.mesh import etcdlook
+    from keel.mesh.etcdlook import Role
+
+    roles = {key: Role(said) for key, said in seen.etcd_roles.items() if said in set(Role)}
+    return seen, etcdlook.look(host, spec, seen.node, roles, own)
+
+
+def look(host: Host, spec: Spec, *, meanwhile: Meanwhile | None = None) -> MeshSeen:
     """One look: the interface's counters, and a signed answer asked of every member at once."""
     node = store.require(host)
     asked = host.clock.now()
-    answers = spread.ping(host, node, talk.others(node))
+    answers = spread.ping(host, node, talk.others(node), meanwhile=meanwhile)
     window = (asked, host.clock.now())
     device = host.wireguard.show(spec.network.wireguard.interface)
     samples = sample(host, device, answers)

@@ -27,6 +27,9 @@ class Gateway:
     port: int
     answers: list[bytes] = field(default_factory=list)
     requests: list[bytes] = field(default_factory=list)
+    each: int = 1
+    """How many requests of a connection are answered before it is closed."""
+    connections: int = 0
     clock: VirtualClock = field(default_factory=VirtualClock)
 
     def says(self, body: bytes, *, status: int = 200, headers: str = "") -> None:
@@ -81,11 +84,13 @@ def _serve(listener: socket.socket, context: ssl.SSLContext, gateway: Gateway) -
         try:
             with plain, context.wrap_socket(plain, server_side=True) as tls:
                 tls.settimeout(5)
-                gateway.requests.append(_read_request(tls))
-                answer = gateway.answers[0]
-                if len(gateway.answers) > 1:
-                    gateway.answers.pop(0)
-                tls.sendall(answer)
+                gateway.connections += 1
+                for _ in range(gateway.each):
+                    gateway.requests.append(_read_request(tls))
+                    answer = gateway.answers[0]
+                    if len(gateway.answers) > 1:
+                        gateway.answers.pop(0)
+                    tls.sendall(answer)
         except (OSError, IndexError):
             continue
 

@@ -89,6 +89,53 @@ def test_a_status_is_read_with_its_64_bit_numbers(gateway: Gateway) -> None:
     )
 
 
+MEMBERS = f'{{{HEADER}, "members":[{STARTED}]}}'
+
+
+@pytest.mark.parametrize(
+    ("each", "headers", "connections"),
+    [
+        pytest.param(2, "", 1, id="on one connection"),
+        pytest.param(1, "Connection: close\r\n", 2, id="on two, when etcd closes the first"),
+    ],
+)
+def test_a_look_asks_for_status_and_linearizable_list(
+    gateway: Gateway, each: int, headers: str, connections: int
+) -> None:
+    gateway.each = each
+    gateway.says(STATUS.encode(), headers=headers)
+    gateway.says(MEMBERS.encode(), headers=headers)
+    found = gateway.client.look()
+    assert found.leader == 18202867056464259622
+    assert found.members is not None
+    assert [one.learner for one in found.members] == [False]
+    assert gateway.connections == connections
+    first, asked_with, body = asked(gateway)
+    assert first == "POST /v3/cluster/member/list HTTP/1.1"
+    assert asked_with["grpc-timeout"] == "15000m"
+    assert body == {"linearizable": True}
+
+
+def test_a_look_asks_no_list_of_one_without_a_leader(gateway: Gateway) -> None:
+    gateway.says(STATUS_NO_LEADER.encode())
+    assert gateway.client.look().members is None
+    assert len(gateway.requests) == 1
+
+
+def test_a_look_without_its_list_has_the_status(gateway: Gateway) -> None:
+    gateway.each = 2
+    gateway.says(STATUS.encode())
+    gateway.says(b'{"code":4,"message":"etcdserver: request timed out"}', status=504)
+    found = gateway.client.look()
+    assert found.raft_index == 8
+    assert found.members is None
+
+
+def test_a_look_at_one_that_says_nothing_fails(gateway: Gateway) -> None:
+    gateway.says(b"", status=503)
+    assert error_of(gateway.client.look).grpc_code == GrpcCode.UNKNOWN
+
+
 def test_what_is_zero_is_left_out(gateway: Gateway) -> None:
     gateway.says(STATUS_NO_LEADER.encode())
     found = gateway.client.status()

@@ -16,7 +16,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from ipaddress import IPv6Address
 
@@ -358,6 +358,16 @@ class FakeGateway:
             version="3.5.16",
             errors=self._errors(process, led=led),
         )
+
+    def look(self, *, timeout_seconds: float = 20.0) -> EtcdStatus:
+        status = self.status(timeout_seconds=timeout_seconds)
+        if status.leader and not status.learner:
+            try:
+                members = self.members(timeout_seconds=timeout_seconds)
+                return replace(status, members=members)
+            except EtcdError:
+                pass
+        return status
 
     def _errors(self, process: Process, *, led: bool) -> tuple[str, ...]:
         found = () if led else ("etcdserver: no leader",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from keel.mesh import etcdlook, status
+from keel.mesh import status
 from keel.mesh.duty import Duty
 from keel.mesh.etcdlook import EtcdSeen
 from keel.types import LOCALHOST
@@ -56,10 +56,7 @@ def grow(world: World, *names: str, rounds: int = 20) -> None:
 
 
 def status_of(world: World, name: str) -> EtcdSeen:
-    host, spec = world.host(name), world.spec(name)
-    seen = status.look(host, spec)
-    roles = {key: etcdlook.Role(said) for key, said in seen.etcd_roles.items()}
-    return etcdlook.look(host, spec, seen.node, roles)
+    return status.whole(world.host(name), world.spec(name))[1]
 
 
 def waits(world: World, name: str) -> str:

@@ -17,7 +17,6 @@ from keel.mesh import (
     etcdcredentials,
     etcdenrol,
     etcdissue,
-    etcdlook,
     etcdstore,
     receive,
     status,
@@ -72,10 +71,7 @@ def queued(world: World, name: str) -> list[tuple[Wanted, str, int]]:
 
 def shown(world: World, name: str) -> tuple[Waiting, ...]:
     """What status says that it waits for."""
-    host, spec = world.host(name), world.spec(name)
-    seen = status.look(host, spec)
-    roles = {key: etcdlook.Role(said) for key, said in seen.etcd_roles.items()}
-    return etcdlook.look(host, spec, seen.node, roles).waiting
+    return status.whole(world.host(name), world.spec(name))[1].waiting
 
 
 def duty(duties: tuple[Duty, ...], name: str) -> Duty:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keel.mesh import etcdlook, status
+from keel.mesh import status
 from keel.mesh.etcdlook import Phase
 from keel.outcome import Waiting
 from tests.flow.world import World
@@ -22,10 +22,7 @@ def pair(tmp_path: Path) -> World:
 
 
 def waits(world: World, name: str) -> tuple[Phase, tuple[Waiting, ...]]:
-    host, spec = world.host(name), world.spec(name)
-    seen = status.look(host, spec)
-    roles = {key: etcdlook.Role(said) for key, said in seen.etcd_roles.items()}
-    found = etcdlook.look(host, spec, seen.node, roles)
+    found = status.whole(world.host(name), world.spec(name))[1]
     return found.phase, found.waiting
 
 
