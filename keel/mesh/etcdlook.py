@@ -111,7 +111,7 @@ def ask_own(host: Host) -> EtcdStatus | None:
     """What this node's own etcd says of itself and its cluster: asked once, for all of a look."""
     try:
         idle = etcdstore.load_cluster(host).stage is Stage.IDLE
-        return None if idle else etcdmember.own_answer(host)
+        return None if idle else etcdmember.own_status(host, listing=True)
     except StateCorrupt:
         return None
 

@@ -405,28 +405,22 @@ def is_superseded(host: Host, intermediate: x509.Certificate) -> bool:
     )
 
 
-def own_status(host: Host) -> EtcdStatus | None:
-    """What this node's own etcd answers; None while it answers nothing."""
+def own_status(host: Host, *, listing: bool = False) -> EtcdStatus | None:
+    """What this node's own etcd answers, with its list of members if wanted; None while it answers
+    nothing."""
     if not etcdstore.whole_leaves(host):
         return None
+    etcd = host.etcd_at(LOCALHOST)
     try:
-        return host.etcd_at(LOCALHOST).status(timeout_seconds=OWN_STATUS_SECONDS)
-    except EtcdError:
-        return None
-
-
-def own_answer(host: Host) -> EtcdStatus | None:
-    """The same with its list of members, all that a look at it needs."""
-    if not etcdstore.whole_leaves(host):
-        return None
-    try:
-        return host.etcd_at(LOCALHOST).look(timeout_seconds=OWN_LOOK_SECONDS)
+        if listing:
+            return etcd.look(timeout_seconds=OWN_LOOK_SECONDS)
+        return etcd.status(timeout_seconds=OWN_STATUS_SECONDS)
     except EtcdError:
         return None
 
 
 def own_word(host: Host) -> Word | None:
-    """Its status, as it is told to the holder. One that etcd itself calls corrupt hears no leader:
+    """The same, as it is told to the holder. One that etcd itself calls corrupt hears no leader:
     it answers, and serves nothing."""
     status = own_status(host)
     if status is None:
@@ -447,19 +441,15 @@ def serves(host: Host) -> bool:
     return word is not None and bool(word.leader)
 
 
-def own_etcd(host: Host) -> Running | None:
-    """The same, as the Plan wants it."""
-    return _running(own_status(host))
-
-
 def _running(status: EtcdStatus | None) -> Running | None:
+    """The same, as the Plan wants it."""
     if status is None:
         return None
     return Running(cluster_id=EtcdClusterId(status.cluster_id), has_leader=status.leader != 0)
 
 
 def sees_leader(host: Host) -> bool:
-    running = own_etcd(host)
+    running = _running(own_status(host))
     return running is not None and running.has_leader
 
 
