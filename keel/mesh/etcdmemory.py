@@ -120,7 +120,7 @@ def doubt(host: Host, keys: Iterable[SigningKey]) -> None:
     now = host.clock.monotonic()
     kept = tuple(one for one in load_doubts(host) if one.key not in wanted)
     entries = (*kept, *(Doubt(key=key, monotonic=now) for key in wanted))
-    host.files.make_dir(host.paths.run, mode=0o755)
+    host.files.make_dir(host.paths.run)
     host.files.write(host.paths.doubted, codec.dumps(Doubts(entries=entries)))
 
 

@@ -98,7 +98,7 @@ def _is_behind(host: Host, node: Node) -> bool:
         return True
     others = etcdbirth.capable_others(node)
     if len(answers) * 2 > len(others):
-        host.files.make_dir(host.paths.run, mode=0o755)
+        host.files.make_dir(host.paths.run)
         host.files.write(host.paths.holder_compared, b"")
     return False
 

@@ -110,3 +110,13 @@ def test_the_real_disk_tells_mode_and_owner_and_what_is_not_there(tmp_path: Path
         told = files.access(path)
         assert told is not None
         assert told.owner == "54321"
+
+
+def test_the_directory_of_hints_is_roots_alone_and_no_pass_changes_that(world: World) -> None:
+    node = world.net.nodes["a"]
+    before = len(node.effects.done)
+    world.net.clock.sleep(1200)
+    world.timers("a")
+    changed = f"disk set_access {node.paths.run.relative_to(node.root)}"
+    assert changed not in node.effects.done[before:]
+    assert node.paths.run.stat().st_mode & 0o7777 == 0o700
