@@ -14,7 +14,7 @@ floods in the names of puppets that it admitted.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from keel.mesh.entry import Entry
 from keel.mesh.standing import admission_in
@@ -78,6 +78,26 @@ class Branches:
             above = min((self._of(one) for one in self._admitters.get(key, ())), default=0)
             self._known[key] = max(self._shares.get(key, 0), above)
         return self._known[key]
+
+
+def heads(
+    distance: Mapping[SigningKey, int],
+    admissions: Iterable[Entry],
+    *,
+    beneath: Collection[SigningKey],
+) -> dict[SigningKey, frozenset[SigningKey]]:
+    """Through whom each member is in: those on its shortest ways that one of `beneath` admitted.
+    None for what no shortest way reaches from them."""
+    admitters = _nearest_admitters(distance, admissions)
+    found: dict[SigningKey, frozenset[SigningKey]] = {}
+    for key in sorted(admitters, key=lambda one: (distance[one], one)):
+        if any(one in beneath for one in admitters[key]):
+            found[key] = frozenset((key,))
+        else:
+            found[key] = frozenset(
+                head for one in admitters[key] for head in found.get(one, frozenset())
+            )
+    return found
 
 
 def _nearest_admitters(

@@ -16,7 +16,17 @@ from collections.abc import Mapping
 from ipaddress import IPv6Address
 
 from keel.errors import Refused
-from keel.mesh import etcdcert, etcdcrl, etcdpki, etcdprofile, etcdstore, records, talk, wire
+from keel.mesh import (
+    branches,
+    etcdcert,
+    etcdcrl,
+    etcdpki,
+    etcdprofile,
+    etcdstore,
+    records,
+    talk,
+    wire,
+)
 from keel.mesh.birth import Formation
 from keel.mesh.etcdcert import Authority, Generation
 from keel.mesh.etcdgrants import Event, GrantLine, live_grant
@@ -95,6 +105,7 @@ def grant(
             removed=frozenset(node.view.removed),
             ledger=ledger,
             now=host.clock.now(),
+            heads=_heads(node),
         ),
     )
     wanted = checked.enrolment
@@ -112,6 +123,12 @@ def grant(
         crl=etcdstore.load_crl(host) or b"",
         holder=etcdstore.load_holder(host) or b"",
     )
+
+
+def _heads(node: Node) -> Mapping[SigningKey, frozenset[SigningKey]]:
+    founder = node.roster.founding.genesis.ed25519
+    admissions = [one for one in node.roster.entries.values() if one.kind == records.ADMISSION]
+    return branches.heads(node.roster.distance, admissions, beneath=(founder, node.key))
 
 
 def sign_record(

@@ -6,7 +6,7 @@ Pure. As in keel.mesh.etcdcheck: verified before parsed, numbered, one rule for 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import IPv6Address
 from typing import TypeVar
@@ -32,18 +32,23 @@ T = TypeVar("T")
 MAX_UNEXPIRED = 16
 """Of one node's intermediates, revoked ones included: a year has one or two. More would be somebody
 who fills the holder's ledger, and then the CRL."""
+MAX_OF_BRANCH = 160
+"""Of one that the founder or the holder admitted, with all that came in through it: a CRL has room
+for 1200 serials (keel.mesh.records), so that no member fills it with puppets' ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnrolmentContext:
     """The holder's. `admitted`: every key with a chain of admissions to the genesis (the roster's,
-    the chain that came along, an open claim's) and its address, adopted pairs included."""
+    the chain that came along, an open claim's) and its address, adopted pairs included. `heads`:
+    through whom each member is in, of those that the founder or the holder admitted."""
 
     mesh: MeshId
     admitted: Mapping[SigningKey, IPv6Address]
     removed: frozenset[SigningKey]
     ledger: Ledger
     now: datetime
+    heads: Mapping[SigningKey, frozenset[SigningKey]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +116,27 @@ def check_enrolment(raw: bytes, context: EnrolmentContext) -> CheckedEnrolment:
             f"{len(unexpired)} intermediates that were granted to this node have not ended yet",
             "`keel mesh leave` there, then join it again with a new invite: it gets new keys",
         )
+    if request.key not in unexpired:
+        _refuse_full_branch(signer, context)
     return CheckedEnrolment(enrolment=enrolment, request=request)
+
+
+def _refuse_full_branch(signer: SigningKey, context: EnrolmentContext) -> None:
+    """Still 9: of several ways in, one with room is enough."""
+    unexpired = [
+        context.heads.get(line.ed25519, frozenset())
+        for line in context.ledger.lines
+        if line.not_after is not None and line.not_after > context.now
+    ]
+    ways = context.heads.get(signer, frozenset())
+    if ways and all(sum(way in one for one in unexpired) >= MAX_OF_BRANCH for way in ways):
+        raise Refused(
+            "enrolment-too-many",
+            f"{MAX_OF_BRANCH} intermediates that were granted to nodes let in by the same member"
+            " have not ended yet",
+            "invite the node with `keel mesh invite` on the holder itself; and see who lets so many"
+            " in: `keel mesh status`",
+        )
 
 
 def check_revocation(raw: bytes, context: RevocationContext) -> Revocation:

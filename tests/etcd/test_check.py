@@ -42,6 +42,7 @@ from keel.mesh.etcdmsg import (
 )
 from keel.mesh.etcdpki import new_request
 from keel.mesh.etcdrequests import (
+    MAX_OF_BRANCH,
     MAX_UNEXPIRED,
     EnrolmentContext,
     RevocationContext,
@@ -130,6 +131,36 @@ def flooded(**changes: object) -> EnrolmentContext:
     return replace(context, **changes)  # type: ignore[arg-type]
 
 
+def crowded(*full: str) -> EnrolmentContext:
+    """c came in through these; as many of each one's as there may be were granted, none to c."""
+    lines, heads = [], {key("c"): frozenset(key(one) for one in ("p", "q")[: len(full) or 1])}
+    for head in full:
+        for n in range(MAX_OF_BRANCH):
+            who = f"{head}{n}"
+            changes = {"serial": Serial(f"{len(lines) + 1:040x}"), "ed25519": key(who)}
+            csr = PublicKeyHash(f"{len(lines) + 1:064x}")
+            line = replace(make.grant_line("b"), csr_key=csr, **changes)  # type: ignore[arg-type]
+            lines.append(line)
+            heads[key(who)] = frozenset((key(head),))
+    return replace(ENROLMENT_CONTEXT, ledger=make.ledger(*lines), heads=heads)
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        replace(crowded("p"), heads={}),
+        replace(crowded("p"), heads={**crowded("p").heads, key("c"): frozenset((key("q"),))}),
+        replace(
+            crowded("p"), heads={**crowded("p").heads, key("c"): frozenset((key("p"), key("q")))}
+        ),
+        replace(crowded("p"), now=make.grant_line("b").not_after),
+    ],
+    ids=["the holder's own invite", "another's branch", "a way with room", "they have ended"],
+)
+def test_a_branch_that_is_full_keeps_nobody_else_out(context: EnrolmentContext) -> None:
+    assert check_enrolment(enrolment(), context)
+
+
 def test_who_was_granted_many_is_granted_again_once_they_have_ended() -> None:
     later = flooded(now=make.grant_line("c").not_after)
     assert check_enrolment(enrolment(), later)
@@ -175,11 +206,13 @@ def test_who_was_granted_many_gets_what_it_was_granted_again() -> None:
         (enrolment(csr=b"\x30\x00"), ENROLMENT_CONTEXT, "enrolment-request"),
         (enrolment(), reused(), "enrolment-key-reused"),
         (enrolment(), flooded(), "enrolment-too-many"),
+        (enrolment(), crowded("p"), "enrolment-too-many"),
+        (enrolment(), crowded("p", "q"), "enrolment-too-many"),
     ],
     ids=[
         "1 form", "1 kind", "1 two signers", "1 body", "1 spelling", "2 another signer", "3 mesh",
         "4 removed", "5 not admitted", "6 address", "7 request", "8 key of another",
-        "9 many",
+        "9 many", "9 many of its branch", "9 many on every way",
     ],
 )  # fmt: skip
 def test_an_enrolment_is_refused(raw: bytes, context: EnrolmentContext, rule: str) -> None:

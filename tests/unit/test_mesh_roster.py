@@ -10,7 +10,7 @@ import pytest
 
 from keel.errors import Refused
 from keel.mesh import roster, wire
-from keel.mesh.branches import LEVELS, MAX_KIND_BYTES
+from keel.mesh.branches import LEVELS, MAX_KIND_BYTES, heads
 from keel.mesh.members import view
 from keel.mesh.records import MAX_CRL_BYTES, MAX_LISTED, Vote
 from keel.mesh.roster import BOUNDS, MAX_BATCH, MAX_ORPHANS, MAX_PER_PAIR, UNKNOWN
@@ -358,6 +358,21 @@ def test_branches_deep_down_are_told_apart_by_those_above_them() -> None:
     ground = (*deep[0], *deep[1], *puppets)
     flooded = roster.merge(MESH.roster(*ground, evidence), flood()).roster
     assert MESH.hashes(evidence)[0] in flooded.entries
+
+
+def test_a_member_is_in_through_whom_the_founder_or_the_holder_admitted() -> None:
+    """b is the holder; y has two equally short ways in."""
+    links = [("f", "a"), ("f", "b"), ("a", "x"), ("b", "p"), ("x", "z"), ("p", "z"), ("a", "p")]
+    held = MESH.roster(*(MESH.admission(by, who) for by, who in links), BX)
+    admissions = list(held.entries.values())
+    found = heads(held.distance, admissions, beneath=(key("f"), key("b")))
+    assert found == {
+        **{key(one): frozenset((key(one),)) for one in "abxp"},
+        key("z"): frozenset((key("x"), key("p"))),
+    }
+    alone = heads(held.distance, admissions, beneath=(key("a"),))
+    assert alone[key("z")] == frozenset((key("x"), key("p")))
+    assert alone[key("b")] == frozenset()
 
 
 def test_a_batch_has_an_end() -> None:
