@@ -11,10 +11,11 @@ import contextlib
 import functools
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http.cookiejar import DefaultCookiePolicy
 from ipaddress import IPv6Address
+from typing import Self
 
 import requests
 import urllib3
@@ -33,7 +34,8 @@ KEEP_SECONDS = 15.0
 meanwhile may have left it dead without a word."""
 SILENCE_MILLISECONDS = 10_000
 """TCP_USER_TIMEOUT: unacknowledged data kills the connection, not the kernel's 15 minutes."""
-MAX_WORKERS = 32
+MAX_WORKERS = 256
+"""Asked at once: a whole mesh of 200, so that asking it takes as long as asking three."""
 _CHUNK = 64 << 10
 
 
@@ -53,7 +55,9 @@ class HttpChannel:
         self, address: IPv6Address, path: str, body: bytes, *, timeout_seconds: float
     ) -> bytes:
         """As ports.ChannelOut; also PeerError `too-large` for an answer beyond the bound."""
-        return self._post(address, path, body, Deadline.after(self._clock, timeout_seconds))
+        deadline = Deadline.after(self._clock, timeout_seconds)
+        with _Watchdog(timeout_seconds) as watchdog:
+            return self._post(address, path, body, deadline, watchdog)
 
     def post_all(
         self,
@@ -72,11 +76,12 @@ class HttpChannel:
 
         def ask(address: IPv6Address) -> bytes | Exception:
             try:
-                return self._post(address, path, requests[address], deadline)
+                return self._post(address, path, requests[address], deadline, watchdog)
             except PeerError as error:
                 return error
 
-        with ThreadPoolExecutor(max_workers=min(MAX_WORKERS, len(requests))) as pool:
+        workers = min(MAX_WORKERS, len(requests))
+        with _Watchdog(timeout_seconds) as watchdog, ThreadPoolExecutor(workers) as pool:
             answers = pool.map(ask, requests)  # all are being sent from here on
             meanwhile()
             return dict(zip(requests, answers, strict=True))
@@ -88,13 +93,21 @@ class HttpChannel:
                 peer.session.close()
             self._peers.clear()
 
-    def _post(self, address: IPv6Address, path: str, body: bytes, deadline: Deadline) -> bytes:
+    def _post(
+        self,
+        address: IPv6Address,
+        path: str,
+        body: bytes,
+        deadline: Deadline,
+        watchdog: _Watchdog,
+    ) -> bytes:
         with self._lock:
             peer = self._peers.setdefault(address, _Peer(address))
         if not peer.lock.acquire(timeout=deadline.remaining(self._clock)):
             raise _timeout(address)
         try:
-            return self._exchange(peer, path, body, deadline)
+            with watchdog.over(peer):
+                return self._exchange(peer, path, body, deadline)
         finally:
             peer.lock.release()
 
@@ -104,9 +117,6 @@ class HttpChannel:
             raise _timeout(peer.address)
         if self._clock.monotonic() - peer.used > KEEP_SECONDS:
             peer.session.close()
-        watchdog = threading.Timer(remaining, peer.cut)
-        watchdog.daemon = True
-        watchdog.start()
         try:
             with peer.session.post(
                 f"http://[{peer.address.compressed}]:{self._port}{path}",
@@ -122,7 +132,6 @@ class HttpChannel:
                 raise _timeout(peer.address) from error
             raise _unreachable(peer.address) from error
         finally:
-            watchdog.cancel()
             peer.used = self._clock.monotonic()
 
     def _bounded(self, peer: _Peer, response: requests.Response) -> bytes:
@@ -133,6 +142,39 @@ class HttpChannel:
                 text = f"its answer is larger than {self._max_answer_bytes} bytes"
                 raise PeerError(str(peer.address), "too-large", text)
         return bytes(parts)
+
+
+class _Watchdog:
+    """Cuts whoever is still being asked when the time is over: one thread for all of them."""
+
+    def __init__(self, seconds: float) -> None:
+        self._lock = threading.Lock()
+        self._asked: set[_Peer] = set()
+        self._timer = threading.Timer(seconds, self._cut)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    @contextlib.contextmanager
+    def over(self, peer: _Peer) -> Iterator[None]:
+        """While it is being asked."""
+        with self._lock:
+            self._asked.add(peer)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._asked.discard(peer)
+
+    def _cut(self) -> None:
+        with self._lock:
+            for peer in self._asked:
+                peer.cut()
 
 
 class _Peer:

@@ -23,11 +23,13 @@ NOBODY = IPv6Address("::ffff:127.0.0.77")
 
 
 @contextmanager
-def _raw_server(behave: Callable[[socket.socket], None]) -> Iterator[int]:
+def _raw_server(
+    behave: Callable[[socket.socket], None], *, at: str = HERE.compressed
+) -> Iterator[int]:
     """Accepts connections and lets `behave` have each in a thread of its own."""
     listener = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
     listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    listener.bind((HERE.compressed, 0))
+    listener.bind((at, 0))
     listener.listen()
 
     def one(sock: socket.socket) -> None:
@@ -277,6 +279,25 @@ def test_many_are_asked_at_once_and_each_failure_stands_beside_its_member() -> N
         error = found[one]
         assert isinstance(error, PeerError)
         assert (error.member, error.reason) == (str(one), "unreachable")
+
+
+def test_a_large_mesh_is_asked_at_once() -> None:
+    """Nobody answers before all have been asked."""
+    members = [IPv6Address(f"::ffff:127.0.0.{number}") for number in range(1, 61)]
+    together = threading.Barrier(len(members), timeout=20)
+
+    def answer(sock: socket.socket) -> None:
+        try:
+            together.wait()
+        except threading.BrokenBarrierError:
+            return
+        sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    with _raw_server(answer, at="::") as port:
+        channel = HttpChannel(TestClock(), port=port)
+        found = channel.post_all(dict.fromkeys(members, b""), "/v1/hello", timeout_seconds=30)
+        channel.close()
+    assert list(found.values()) == [b"ok"] * len(members)
 
 
 def test_the_silent_cost_one_deadline_together() -> None:

@@ -176,9 +176,9 @@ def test_networkd_leaves_keels_interfaces_alone() -> None:
 
 
 def test_the_channel_has_room_for_two_passes_that_ask_everybody_at_once() -> None:
-    """Each member that is asked costs a worker and a watchdog; a program that is started is a task
-    as well."""
-    asking = 2 * 2 * MAX_WORKERS
+    """Each member that is asked costs a worker, each pass a watchdog; a program that is started is
+    a task as well."""
+    asking = 2 * (MAX_WORKERS + 1)
     channel = section(SYSTEMD / "keel-channel.service", "Service")
     assert int(channel["TasksMax"][-1]) >= asking + Limits().threads + 32
 
