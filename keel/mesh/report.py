@@ -35,6 +35,12 @@ MORE_VOTERS = (
     " brings the ready ones in"
 )
 
+UNANSWERED = (
+    "look again in half a minute: `keel mesh status`, also on {name}; if it stays so, a firewall on"
+    " one of the two shuts TCP port 4780 on the overlay, or full packets do not pass"
+)
+"""Its packets arrive; only its answers do not."""
+
 ALARMS = {Alarm.FULL: "etcd-full", Alarm.CORRUPT: "etcd-corrupt"}
 
 Document = dict[str, object]
@@ -225,7 +231,8 @@ def mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
         if one.state is Liveness.DOWN:
             found.append(warn("member-down", subject=name, detail=_silence(one)))
         elif one.state is Liveness.SUSPECT:
-            found.append(warn("member-suspect", subject=name, detail=_silence(one)))
+            remedy = UNANSWERED.format(name=name) if _is_heard(one) else ""
+            found.append(warn("member-suspect", subject=name, detail=_silence(one), remedy=remedy))
         offset = one.clock_offset
         if offset is not None and abs(offset) >= CLOCK_LIMIT:
             found.append(
@@ -300,6 +307,10 @@ def _own_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
 
 def _exposed(one: Exposed) -> Warning:
     return warn("file-exposed", subject=str(one.path), detail=one.why, remedy=one.remedy)
+
+
+def _is_heard(one: MemberSeen) -> bool:
+    return one.silent_seconds is not None and one.silent_seconds < SUSPECT_SECONDS
 
 
 def _silence(one: MemberSeen) -> str:
