@@ -237,7 +237,11 @@ def _leave_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="do not ask for this node's name: for scripts",
     )
-    consent_arguments(parser)
+    consent_arguments(
+        parser,
+        confirm="this node's name, instead of typing it when asked; --yes does not stand for it"
+        " with --without-quorum and --one-voter",
+    )
 
 
 CREATE = Verb(

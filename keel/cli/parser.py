@@ -14,6 +14,9 @@ from keel.cli.verb import Group, Options, Verb
 from keel.errors import UsageError
 
 TEXT_WIDTH = 78
+SLIP, SAME = 0.6, 0.8
+"""How alike a slip of the fingers is; of a word from elsewhere in the tree there has to be more:
+`adopt` is no slip of another group's `drop`."""
 _TOKEN = re.compile(r"keel[0-9]+\.[A-Za-z0-9_-]")
 _UNKNOWN = re.compile(r"argument COMMAND: invalid choice: '(.*)' \(choose from ", re.DOTALL)
 Colour = Literal["auto", "always", "never"]
@@ -175,8 +178,8 @@ def _no_such_command(tree: Group, after: str, word: str) -> UsageError:
     every = {path: path.rpartition(" ")[2] for path in _paths(tree, tree.name)}
     close = [
         path
-        for candidates in (here, every)
-        for found in get_close_matches(word, candidates.values(), n=1)
+        for candidates, alike in ((here, SLIP), (every, SAME))
+        for found in get_close_matches(word, candidates.values(), n=1, cutoff=alike)
         for path, name in candidates.items()
         if name == found
     ]

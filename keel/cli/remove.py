@@ -125,27 +125,34 @@ def _arguments(parser: ArgumentParser) -> None:
     how.add_argument(
         "--lost",
         action="store_true",
-        help="vote on one that does not answer and is gone for good, the holder too",
+        help="vote on one that does not answer and is gone for good, the holder too; with "
+        "--confirm",
     )
-    consent_arguments(parser)
+    consent_arguments(
+        parser,
+        confirm="NODE once more; --lost, --without-quorum and --one-voter want it, so that nobody"
+        " goes by a slip",
+    )
 
 
-def consent_arguments(parser: ArgumentParser) -> None:
-    """What an operator agrees to, with a name that shows that it is meant."""
+def consent_arguments(parser: ArgumentParser, *, confirm: str) -> None:
+    """What an operator agrees to, with a name that shows that it is meant; `confirm` says whose."""
     parser.add_argument(
         "--without-quorum",
         action="store_true",
-        help="out of the mesh at once, though etcd can take it out only when a quorum is back",
+        help="out of the mesh at once, though etcd counts it until a quorum is back; with "
+        "--confirm",
     )
     parser.add_argument(
         "--one-voter",
         action="store_true",
-        help="take out one of etcd's last two voters; the one that is left has no copy",
+        help="take out one of etcd's last two voters; the one that is left has no copy; with "
+        "--confirm",
     )
     parser.add_argument(
         "--confirm",
         metavar="NAME",
-        help="the name of the one that goes, once more: for what is easily regretted",
+        help=confirm,
     )
 
 

@@ -7,6 +7,10 @@ import io
 import pytest
 
 from keel.cli.consent import named
+from keel.cli.mesh import LEAVE
+from keel.cli.parser import verb_parser
+from keel.cli.remove import REMOVE
+from keel.cli.verb import Verb
 from keel.errors import Refused
 from tests.cli.test_tokens import Terminal
 
@@ -40,3 +44,13 @@ def test_a_script_says_yes() -> None:
 def test_without_a_terminal_nobody_is_asked() -> None:
     with pytest.raises(Refused, match="no terminal"):
         named("web-3", None, yes=False, stdin=io.StringIO("web-3\n"))
+
+
+def test_the_help_says_whose_name_is_wanted_and_by_what() -> None:
+    def said(verb: Verb) -> str:
+        return " ".join(verb_parser(verb, prog=verb.name).format_help().split())
+
+    assert "this node's name, instead of typing it when asked" in said(LEAVE)
+    assert "do not ask for this node's name: for scripts" in said(LEAVE)
+    assert "NODE once more; --lost, --without-quorum and --one-voter want it" in said(REMOVE)
+    assert said(REMOVE).count("with --confirm") == 3

@@ -185,6 +185,7 @@ MEANT = {
     "slip": (("group", "atc"), "keel group act"),
     "word-left-out": (("act",), "keel group act"),
     "nothing-like-it": (("group", "xyzzy"), ""),
+    "a-slip-of-another-groups-word": (("atc",), ""),
 }
 
 
