@@ -45,6 +45,8 @@ from keel.mesh.birth import (
 from keel.mesh.etcdgrants import first_granted, live_grant
 from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdmsg import (
+    PROBE,
+    PROBE_SECONDS,
     GiveUp,
     GiveUpAnswer,
     Probe,
@@ -65,11 +67,8 @@ from keel.outcome import Waiting
 from keel.ports import Host, Meanwhile
 from keel.types import Capability, FormationId, Nonce, SigningKey
 
-PROBE = "probe"
 CLUSTER = "cluster"
 GIVE_UP = "give-up"
-PROBE_SECONDS = 8.0
-"""Two round trips and a lost packet; a joiner waits for it inside its own fifteen seconds."""
 
 Answers = Mapping[Member, ProbeAnswer]
 

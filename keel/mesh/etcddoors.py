@@ -29,6 +29,7 @@ from keel.mesh import (
 from keel.mesh.asked import Asked, Kind
 from keel.mesh.etcdholder import held_epoch
 from keel.mesh.etcdmsg import (
+    PROBE,
     AskPlace,
     AskReplace,
     Enroll,
@@ -56,7 +57,7 @@ from keel.spec.model import Spec
 def served() -> tuple[tuple[str, Kind], ...]:
     """Every kind that /v1/etcd serves, each of its own name (a test compares)."""
     return (
-        (etcdbirth.PROBE, Kind(body=Probe, act=_probe)),
+        (PROBE, Kind(body=Probe, act=_probe)),
         (etcdbirth.CLUSTER, Kind(body=TakeRecord, act=_take_record, bound=KICKS)),
         (etcdenrol.ENROLL, Kind(body=Enroll, act=_enroll, bound=KICKS)),
         (etcdenrol.GRANT, Kind(body=TakeGrant, act=_take_grant, bound=KICKS)),

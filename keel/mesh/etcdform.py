@@ -37,9 +37,8 @@ from keel.mesh import (
 )
 from keel.mesh.duty import Result
 from keel.mesh.envelope import Answered
-from keel.mesh.etcdbirth import PROBE_SECONDS
 from keel.mesh.etcdmember import EnableSpec
-from keel.mesh.etcdmsg import Grant
+from keel.mesh.etcdmsg import PROBE_SECONDS, Grant
 from keel.mesh.etcdstate import Queued, Wanted
 from keel.mesh.etcdtend import LoadSpec
 from keel.mesh.exchange import ETCD_PATH

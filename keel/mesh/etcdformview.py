@@ -22,11 +22,10 @@ from keel.mesh import (
 )
 from keel.mesh.behind import BEHIND
 from keel.mesh.envelope import Answered
-from keel.mesh.etcdbirth import PROBE, PROBE_SECONDS
 from keel.mesh.etcdgrants import Ledger, first_granted, granted_to
 from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdids import address_of_url
-from keel.mesh.etcdmsg import Probe, ProbeAnswer
+from keel.mesh.etcdmsg import PROBE, PROBE_SECONDS, Probe, ProbeAnswer
 from keel.mesh.etcdstate import Stage, Wanted
 from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.forming import FormView, Peer, Reservation

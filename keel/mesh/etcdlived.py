@@ -11,8 +11,7 @@ from dataclasses import replace
 from keel.errors import KeelError
 from keel.mesh import etcdmember, etcdstore, selfrecord, store, talk
 from keel.mesh.duty import Duty, nothing
-from keel.mesh.etcdbirth import PROBE, PROBE_SECONDS
-from keel.mesh.etcdmsg import Probe, ProbeAnswer
+from keel.mesh.etcdmsg import PROBE, PROBE_SECONDS, Probe, ProbeAnswer
 from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.store import Node
 from keel.ports import Deadline, Host

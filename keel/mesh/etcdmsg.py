@@ -41,6 +41,10 @@ KIND_CLUSTER = "cluster"
 KIND_REVOCATION = "revocation"
 KIND_GIVEN_UP = "given-up"
 
+PROBE = "probe"
+PROBE_SECONDS = 8.0
+"""Two round trips and a lost packet; a joiner waits for it inside its own fifteen seconds."""
+
 MAX_RECORD_BYTES = 64 * 1024
 
 

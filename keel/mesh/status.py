@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from keel import codec
 from keel.errors import BadValue, KeelError
 from keel.mesh import (
-    join,
     liveness,
     netsettings,
     rights,
@@ -189,6 +188,11 @@ def _peer(device: WgDevice | None, member: Member) -> WgPeerState | None:
 
 
 def _pending(host: Host, node: Node) -> str | None:
+    if not host.files.exists(host.paths.pending_join(node.mesh)):
+        return None
+
+    from keel.mesh import join  # a look seldom needs it
+
     pending = join.load_pending(host, node.mesh)
     if pending is None:
         return None

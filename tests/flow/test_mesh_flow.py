@@ -10,8 +10,8 @@ import pytest
 from keel.cli.mesh import Join
 from keel.cli.verb import Report
 from keel.errors import PeerError, Refused
-from keel.mesh import create, etcdbirth, etcdstore, members, roster, store, talk, up
-from keel.mesh.etcdmsg import Probe, ProbeAnswer
+from keel.mesh import create, etcdstore, members, roster, store, talk, up
+from keel.mesh.etcdmsg import PROBE, Probe, ProbeAnswer
 from keel.spec import apply
 from keel.types import Endpoint
 from tests.flow.world import World
@@ -197,7 +197,7 @@ def test_a_member_that_asks_hears_of_damage_by_its_kind_and_the_journal_has_the_
             world.host("b"),
             node,
             member,
-            etcdbirth.PROBE,
+            PROBE,
             Probe(),
             ProbeAnswer,
             path="/v1/etcd",

@@ -12,7 +12,6 @@ from keel.errors import KeelError, PeerError, Refused
 from keel.mesh import (
     behind,
     drafts,
-    etcdbirth,
     leave,
     remove,
     store,
@@ -20,7 +19,7 @@ from keel.mesh import (
     trustflow,
     wire,
 )
-from keel.mesh.etcdmsg import Probe, ProbeAnswer
+from keel.mesh.etcdmsg import PROBE, Probe, ProbeAnswer
 from keel.mesh.removal import Action, Mode
 from keel.mesh.remove import Removed
 from keel.mesh.window import Means
@@ -98,7 +97,7 @@ def test_a_member_that_is_heard_no_more_is_not_heard_on_the_channel_either(world
     me = b.view.by_key(world.loaded("a").key)
     assert me is not None
     with pytest.raises(PeerError):
-        talk.ask(world.host("b"), b, me, etcdbirth.PROBE, Probe(), ProbeAnswer, path="/v1/etcd")
+        talk.ask(world.host("b"), b, me, PROBE, Probe(), ProbeAnswer, path="/v1/etcd")
 
 
 def test_who_was_off_learns_it_before_it_obeys_the_removed(world: World) -> None:
@@ -113,7 +112,7 @@ def test_who_was_off_learns_it_before_it_obeys_the_removed(world: World) -> None
 
     def ask() -> str:
         try:
-            talk.ask(world.host("b"), b, d, etcdbirth.PROBE, Probe(), ProbeAnswer, path="/v1/etcd")
+            talk.ask(world.host("b"), b, d, PROBE, Probe(), ProbeAnswer, path="/v1/etcd")
         except PeerError as error:
             return error.reason
         return "obeyed"
