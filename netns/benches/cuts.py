@@ -22,9 +22,9 @@ from netns.lab import Lab
 from netns.topology import Name
 
 CUT_SECONDS = 120.0
-PATIENCE = 60.0
+PATIENCE = 30.0
 """For bare etcd's return, which may take as long as the cut; then it is restarted."""
-SETTLE_SECONDS = 15.0
+SETTLE_SECONDS = 10.0
 LOOPING_SECONDS = 3.0
 """A loop has asked keel for its environment by then."""
 LOOP_SECONDS = 180

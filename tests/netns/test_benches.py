@@ -111,7 +111,7 @@ def make_side(label: str, rejoin: list[float]) -> Side:
 def test_a_return_that_nobody_waited_for_to_the_end_is_said_to_be_more() -> None:
     found = cuts.table(make_side("keel", [3.0]), make_side("bare", [4.0, cuts.PATIENCE]))
     assert [row.beside for row in found] == [
-        "bare etcd 4.00, > 60",
+        "bare etcd 4.00, > 30",
         "bare etcd 9.00",
         "bare etcd 12.50",
     ]
