@@ -6,12 +6,13 @@ member at all is keel.mesh.standing's.
 (N1) What a member says of itself comes from its self record of the highest counter; before it made
      one, from its admission. Two of one counter: the lower hash, and the warning `clone`.
 (N2) A WireGuard key that two live members claim stays with the one that had it: first whoever's
-     admission names it, the nearer to the founder before the earlier; then whoever has it longer
-     by `wireguard_since` (never before the admission), the nearer, the lower hash. Only records
-     decide, so every node decides alike. An admission goes first because somebody else attests it,
-     and distance before its time because whoever admits can write any time: so nobody takes a key
-     from a member that is as near to the founder as itself. Every join makes a fresh key, so an
-     honest member never claims one that another's admission names.
+     admission names it, the nearer to the founder, then the lower key of the admitter, and only of
+     one admitter's the earlier; then whoever has it longer by `wireguard_since` (never before the
+     admission), the nearer, the lower hash. Only records decide, so every node decides alike. An
+     admission goes first because somebody else attests it, and its time last because whoever
+     admits can write any: so by a puppet only that member takes another's key which, by admitting
+     it once more, could remove it as well (S4). Every join makes a fresh key, so an honest member
+     never claims one that another's admission names.
 (N3) A member whose claim loses stays a member without a WireGuard key, and both are warned of.
 (N4) Two live members of one name both stay, shown as name~hex of their signing keys. A member has
      every name that an admitter gave it: whoever admits another's member once more, under another
@@ -125,12 +126,13 @@ class _Claims:
     def wireguard(self) -> WgKey:
         return self.said.wireguard if self.said else self.admission.wireguard
 
-    def rank(self) -> tuple[bool, int, datetime, int, RecordHash]:
+    def rank(self) -> tuple[bool, int, str, datetime, int, RecordHash]:
         """The order in which claims to one WireGuard key win (N2)."""
         if self.said is None or self.said.wireguard == self.admission.wireguard:
-            return False, self.distance, self.admission.time, self.distance, self.record
+            by = self.admission.admitted_by if isinstance(self.admission, Admission) else self.key
+            return False, self.distance, by, self.admission.time, self.distance, self.record
         since = max(self.said.wireguard_since, self.admission.time)
-        return True, 0, since, self.distance, self.said_record
+        return True, 0, "", since, self.distance, self.said_record
 
 
 def view(roster: Roster) -> View:

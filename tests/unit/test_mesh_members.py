@@ -270,3 +270,20 @@ def test_a_member_cannot_take_a_key_by_admitting_a_puppet_with_an_old_date() -> 
     victim = MESH.admission("f", "b", minutes=6, wireguard=K)
     puppet = MESH.admission("a", "x", minutes=-9999, wireguard=K)
     assert keys_of(A, victim, puppet)["b"] == K
+
+
+@pytest.mark.parametrize(("first", "second"), [("a", "b"), ("b", "a")])
+def test_by_a_puppet_only_who_could_remove_a_member_takes_its_key(first: str, second: str) -> None:
+    """However old a date the second one writes."""
+    victim = MESH.admission(first, "x", minutes=6, wireguard=K)
+    puppet = MESH.admission(second, "y", minutes=-9999, wireguard=K)
+    again = MESH.admission(second, "x", minutes=-9999, wireguard=K)
+    could_remove = member("x", A, B, victim, again).remover == key(second)
+    for order in ((A, B, victim, puppet), (puppet, victim, B, A)):
+        assert keys_of(*order) == {
+            "f": wg("f"),
+            "a": wg("a"),
+            "b": wg("b"),
+            "x": None if could_remove else K,
+            "y": K if could_remove else None,
+        }
