@@ -7,7 +7,7 @@ The mesh
     the channel: envelope* nonces* limits* refusal* exchange* server client receive asked turns talk
     all members at once: spread
     this node's state: store selfrecord rights
-    coming in and going: create token* invite* joinmsg* redeem* admit join leave remove
+    coming in and going: create token* invite* joinmsg* redeem* admit join silence* leave remove
     this host's network: wgconf* firewallrules* window* netwindow netsettings network up
     day by day: sync behind trustflow liveness* clocks* status report warnings* doctor
 

@@ -29,6 +29,7 @@ from keel.mesh import (
     netwindow,
     roster,
     selfrecord,
+    silence,
     store,
     talk,
     tended,
@@ -312,14 +313,8 @@ def _redeem(
             host.clock.sleep(RETRY_SECONDS)
             continue
         return _opened(raw, token, keys, request, own_name=create.own_name(host, spec))
-    raise PeerError(
-        "the inviter",
-        "no-answer",
-        f"no answer from {' or '.join(map(str, token.endpoints))} in {FIRST_CONTACT_SECONDS:.0f} s",
-        remedy="one of three: its UDP port cannot be reached from here, this token is not its"
-        " (a wrong secret or key is met with silence), or keel is not running there;"
-        " look at `keel mesh invite --list` and `keel mesh status` there, then run this again",
-    )
+    device = host.wireguard.show(spec.network.wireguard.interface)
+    raise silence.of_inviter(token, device, seconds=FIRST_CONTACT_SECONDS)
 
 
 def _request(

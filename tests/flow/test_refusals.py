@@ -243,6 +243,18 @@ def test_a_wrong_token_meets_silence_and_nothing_changes(
     assert world.net.nodes["b"].wireguard.devices == {}
 
 
+def test_an_inviter_whose_wireguard_alone_answers_is_silent_for_other_reasons(world: World) -> None:
+    """The network between carries no full packets, for instance."""
+    world.net.lose("reply", path="/v1/join", count=99)
+    with pytest.raises(PeerError) as caught:
+        world.join("b", world.tokens["b"])
+    assert caught.value.reason == "no-answer"
+    assert caught.value.remedy().startswith("WireGuard there answered")
+    world.net.losses.clear()
+    world.join("b", world.tokens["b"])
+    assert world.agree("ab")
+
+
 def test_an_answer_that_the_pinned_inviter_did_not_sign_is_not_believed(world: World) -> None:
     other = signing_pair(Secret(bytes(32))).public
     with pytest.raises(PeerError) as caught:

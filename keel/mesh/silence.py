@@ -1,0 +1,31 @@
+"""Why an inviter kept silent, as far as it can be told from here. Pure."""
+
+from __future__ import annotations
+
+from keel.errors import PeerError
+from keel.mesh.token import Token
+from keel.mesh.wgconf import find_peer
+from keel.ports import WgDevice
+
+NOTHING_CAME = (
+    "one of three: its UDP port cannot be reached from here, this token is not its (a wrong secret"
+    " or key is met with silence), or keel is not running there; look at `keel mesh invite --list`"
+    " and `keel mesh status` there, then run this again"
+)
+ONLY_WIREGUARD = (
+    "WireGuard there answered, so port and token are right: its channel does not listen (`keel mesh"
+    " status` there), a firewall there shuts TCP port 4780, or the network between carries no full"
+    " packets (1360 bytes); then run this again"
+)
+
+
+def of_inviter(token: Token, device: WgDevice | None, *, seconds: float) -> PeerError:
+    """`no-answer`. A handshake with it on the device means that a small packet came back."""
+    peer = None if device is None else find_peer(device, token.wireguard)
+    met = peer is not None and peer.latest_handshake is not None
+    return PeerError(
+        "the inviter",
+        "no-answer",
+        f"no answer from {' or '.join(map(str, token.endpoints))} in {seconds:.0f} s",
+        remedy=ONLY_WIREGUARD if met else NOTHING_CAME,
+    )
