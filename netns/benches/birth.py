@@ -35,6 +35,14 @@ until etcdctl --dial-timeout=1s --command-timeout=2s put first write >/dev/null 
 do sleep 0.05; done
 date +%s.%N
 """
+MARKS = {
+    "unit": "Starting etcd.service",
+    "etcd": "starting an etcd server",
+    "peers": "fast-forwarding election ticks",
+    "asks": "became pre-candidate",
+    "leader": "elected leader",
+    "serves": "ready to serve client requests",
+}
 WRITE_SECONDS = 120
 FIRST_PASSES = ("keel-mesh-etcd.service", "keel-mesh-sync.service")
 REST_SECONDS = 120
@@ -64,7 +72,11 @@ def births(lab: Lab, snapshot: str, token: str, rounds: int, out: Say) -> list[R
     for number in range(rounds):
         lab.load(snapshot, seed=number + 1)
         lab.wait(partial(rested, lab), REST_SECONDS, "the timers' first passes to be over")
-        keel.append(birth(lab, token))
+        begun, took = birth(lab, token)
+        keel.append(took)
+        for name in EVERYONE:
+            journal = lab.journal(name, "--output", "short-unix", "--unit", "etcd.service")
+            out(f"    {name}: {timeline(journal, begun)}")
         shown = bare_etcd.lay(lab, EVERYONE, f"bare-{number}")
         if number == 0:
             out(f"bare: {' '.join(bare_etcd.START)}\nwith {bare_etcd.ENV}:")
@@ -87,8 +99,8 @@ def rested(lab: Lab) -> bool:
     return all("0" not in lab.exec(name, argv).stdout.split() for name in (A, B))
 
 
-def birth(lab: Lab, token: str) -> float:
-    """Seconds from the confirmation to the first write, through the holder."""
+def birth(lab: Lab, token: str) -> tuple[float, float]:
+    """When the join was confirmed, and the seconds to the first write, through the holder."""
     writing = lab.popen(A, ["sh", "-c", f'eval "$(keel mesh etcd env)"\n{FIRST_WRITE}'])
     argv = ["keel", "mesh", "join", "--token-file", "-"]
     joining = subprocess.Popen(
@@ -105,7 +117,20 @@ def birth(lab: Lab, token: str) -> float:
     begun = _moment(lambda: _confirmed(book), "the confirmation")
     written = float(writing.communicate(timeout=WRITE_SECONDS)[0])
     joining.wait(WRITE_SECONDS)
-    return written - begun
+    return begun, written - begun
+
+
+def timeline(journal: str, begun: float) -> str:
+    """Where a birth's time goes on one member: seconds from the confirmation to each mark that its
+    etcd.service first left since (`journalctl -o short-unix`)."""
+    found: dict[str, float] = {}
+    for line in journal.splitlines():
+        moment, _, text = line.partition(" ")
+        since = float(moment) - begun if moment.replace(".", "", 1).isdigit() else -1.0
+        for mark, words in MARKS.items():
+            if since >= 0 and words in text:
+                found.setdefault(mark, since)
+    return ", ".join(f"{mark} {since:.2f}" for mark, since in found.items())
 
 
 def bare_start(lab: Lab) -> float:

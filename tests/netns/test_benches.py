@@ -135,6 +135,20 @@ def test_writes_are_judged_by_their_median_and_failures(
     assert row.beside == ("bare etcd 300.0 ms median, 300.0 mean, 500 p99; 0 of 3 failed")
 
 
+JOURNAL = """\
+-- Boot 1 --
+90.5 a systemd[1]: Starting etcd.service - an old start
+100.31 a systemd[1]: Starting etcd.service - etcd
+101.02 a etcd[9]: {"msg":"starting an etcd server"}
+104.9 a etcd[9]: {"msg":"raft.node: 1 elected leader 2 at term 2"}
+105.0 a etcd[9]: {"msg":"raft.node: 1 elected leader 3 at term 3"}
+"""
+
+
+def test_a_birth_is_told_mark_by_mark_from_its_confirmation() -> None:
+    assert birth.timeline(JOURNAL, 100.0) == "unit 0.31, etcd 1.02, leader 4.90"
+
+
 def test_short_commands_are_judged_by_their_medians() -> None:
     assert birth.middle([(1.0, 0.1), (3.0, 0.2), (2.0, 0.6)]) == (2.0, 0.2)
     found = birth.command_rows(
