@@ -265,14 +265,12 @@ def mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
 
 def _all_silent(seen: MeshSeen) -> list[Warning]:
     """A node that was removed while it was away cannot hear of it: nobody answers it."""
-    ages = [one.silent_seconds for one in seen.members]
-    if seen.device is None or not ages:
+    long = LONG_SILENCE.total_seconds()
+    ages = [one.silent_seconds for one in seen.members if one.silent_seconds is not None]
+    up = any(one.state is not Liveness.DOWN for one in seen.members)
+    since = min(ages, default=None)
+    if seen.device is None or not seen.members or up or (since is not None and since < long):
         return []
-    if any(age is not None and age < LONG_SILENCE.total_seconds() for age in ages):
-        return []
-    if any(one.state is not Liveness.DOWN for one in seen.members):
-        return []
-    since = min((age for age in ages if age is not None), default=None)
     detail = "as long as it runs" if since is None else f"{since / 60:.0f} minutes"
     me = seen.node.view.by_key(seen.node.key)
     return [warn("all-silent", subject=me.display if me else "NAME", detail=detail)]
