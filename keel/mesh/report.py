@@ -201,7 +201,11 @@ def _etcd_member(seen: MeshSeen, etcd: EtcdSeen, member: Listed) -> Document:
 
 def _name_of(seen: MeshSeen, member: Listed) -> str:
     found = seen.node.view.by_address(member.address) if member.address else None
-    return found.display if found else member.name or str(member.address)
+    if found is not None:
+        return found.display
+    if member.address is None and member.id is not None and not member.name:
+        return id_text(EtcdMemberId(member.id))
+    return member.name or str(member.address)
 
 
 def _machine_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
@@ -345,6 +349,21 @@ def _cluster_warnings(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
     return found
 
 
+def _strangers(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
+    """Members that somebody added to etcd by hand. A learner on the overlay may be one who joins
+    just now, which only its inviter knows."""
+    node = seen.node
+    gone = expulsion.removed_at(node.roster, node.view)
+    return [
+        warn("etcd-stranger", subject=_name_of(seen, one), detail=id_text(EtcdMemberId(one.id)))
+        for one in etcd.known.members
+        if one.id is not None
+        and one.address not in gone
+        and (one.address is None or node.view.by_address(one.address) is None)
+        and not (one.learner and one.address is not None and one.address in node.prefix)
+    ]
+
+
 def _alarms(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
     """What members have raised, by the word of this node's own etcd."""
     names = {one.id: _name_of(seen, one) for one in etcd.known.members}
@@ -362,7 +381,7 @@ def _alarms(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
 
 
 def _etcd_warnings(seen: MeshSeen, etcd: EtcdSeen, now: datetime) -> list[Warning]:
-    found = _cluster_warnings(seen, etcd)
+    found = [*_cluster_warnings(seen, etcd), *_strangers(seen, etcd)]
     gone = expulsion.removed_at(seen.node.roster, seen.node.view)
     found += [
         warn("etcd-still-listed", subject=expulsion.name_of(seen.node.roster, gone[one.address]))

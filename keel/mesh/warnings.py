@@ -170,6 +170,11 @@ KINDS: Mapping[str, Kind] = {
         text="etcd still counts {subject}, which was removed from the mesh",
         remedy="bring the voters that are down back: any member's timer takes it out then",
     ),
+    "etcd-stranger": Kind(
+        severity=Severity.WARNING,
+        text="etcd lists {subject}, and it is no node of the mesh: member {detail}",
+        remedy="keel added no such member; if nobody needs it, `etcdctl member remove {detail}`",
+    ),
     "etcd-waits": Kind(
         severity=Severity.WARNING,
         text="etcd: {subject} waits for {detail}",

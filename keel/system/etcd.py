@@ -74,8 +74,9 @@ class EtcdUnit:
 
     def start(self) -> None:
         found = self._units.state(UNIT)
-        if found.enabled == "masked":
-            argv = ["systemctl", "unmask", "--quiet", "--no-reload", "--", UNIT]
+        if found.enabled in ("masked", "masked-runtime"):
+            runtime = ["--runtime"] if found.enabled == "masked-runtime" else []
+            argv = ["systemctl", "unmask", "--quiet", "--no-reload", *runtime, "--", UNIT]
             self._proc.run(argv, timeout_seconds=MASK_SECONDS)
         if found.enabled != "enabled":
             self._units.enable(UNIT)

@@ -96,11 +96,14 @@ def test_only_a_start_without_data_is_judged_before(
     assert node.units.unit("etcd.service").starts == 1
 
 
-def test_a_start_unmasks_and_enables_what_is_not_enabled(node: FakeNode) -> None:
-    node.units.unit("etcd.service").masked = True
+@pytest.mark.parametrize("runtime", ["", "--runtime "], ids=["for good", "until the next boot"])
+def test_a_start_unmasks_and_enables_what_is_not_enabled(node: FakeNode, runtime: str) -> None:
+    unit = node.units.unit("etcd.service")
+    unit.masked, unit.until_boot = True, bool(runtime)
     unit_of(node).start()
+    assert not unit.masked
     assert node.effects.done == [
-        "run systemctl unmask --quiet --no-reload -- etcd.service",
+        f"run systemctl unmask --quiet --no-reload {runtime}-- etcd.service",
         "enable etcd.service",
         "daemon-reload",
         "start etcd.service",

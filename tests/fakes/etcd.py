@@ -384,9 +384,13 @@ class FakeGateway:
 
     def listed(self, *, timeout_seconds: float = 20.0) -> tuple[EtcdMember, ...]:
         process = self._serving(timeout_seconds)
-        if process.cluster.members[process.member].learner:
+        known = dict(process.cluster.members)
+        # one that was taken out and has not heard of it still has itself in its list
+        url = f"https://[{process.address.compressed}]:2380"
+        own = known.setdefault(process.member, Member(process.member, url, name=process.name))
+        if own.learner:
             raise EtcdError(UNAVAILABLE, "etcdserver: rpc not supported for learner")
-        return tuple(member.listed() for member in process.cluster.members.values())
+        return tuple(member.listed() for member in known.values())
 
     def add_learner(self, peer_url: str, *, timeout_seconds: float = 20.0) -> EtcdMember:
         with self._change("add_learner", peer_url, timeout_seconds) as process:

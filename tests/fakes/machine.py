@@ -69,8 +69,14 @@ class FakeUnit:
     failed: bool = False
     enabled: bool = False
     masked: bool = False
+    until_boot: bool = False
+    """The mask is of --runtime."""
     stale: bool = False
     starts: int = 0
+
+
+def _mask(unit: FakeUnit) -> str:
+    return ("masked-runtime" if unit.until_boot else "masked") if unit.masked else ""
 
 
 class FakeUnits:
@@ -101,7 +107,7 @@ class FakeUnits:
             sub="running" if found.active else "dead",
             main_pid=1000 + found.starts if found.active else 0,
             invocation_id=f"{found.starts:032x}" if found.starts else "",
-            enabled="masked" if found.masked else "enabled" if found.enabled else "disabled",
+            enabled=_mask(found) or ("enabled" if found.enabled else "disabled"),
             stale=found.stale,
         )
 
@@ -139,7 +145,11 @@ class FakeUnits:
 
     def mask(self, call: Call) -> bytes:
         """What `systemctl mask` and `unmask` do, as an answer of FakeProc."""
-        self.unit(call.argv[-1]).masked = call.argv[1] == "mask"
+        unit, runtime = self.unit(call.argv[-1]), "--runtime" in call.argv
+        if call.argv[1] == "mask":
+            unit.masked, unit.until_boot = True, runtime
+        elif runtime == unit.until_boot:  # each removes its own kind of mask alone
+            unit.masked = unit.until_boot = False
         return b""
 
     def schedule(self, unit: str, *, seconds: float) -> None:

@@ -1,0 +1,86 @@
+"""What an operator did to etcd by hand: status tells it, and the tend does no harm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from keel.cli import status
+from keel.mesh import etcdstore
+from tests.fakes.etcd import Member
+from tests.flow.growing import BORN, the_cluster, three_voters
+from tests.flow.world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return three_voters(tmp_path)
+
+
+def said(world: World, name: str, code: str) -> list[str]:
+    warned = status.look(world.host(name))["warnings"]
+    assert isinstance(warned, list)
+    return [f"{one['text']}; {one['remedy']}" for one in warned if one["code"] == code]
+
+
+def added(url: str, *, learner: bool) -> Callable[[World], None]:
+    """`etcdctl member add` of something that keel knows nothing of."""
+
+    def act(world: World) -> None:
+        the_cluster(world).members[0x99] = Member(0x99, url, learner=learner)
+
+    return act
+
+
+def own(world: World, name: str) -> Member:
+    address = world.loaded(name).address.compressed
+    return next(m for m in the_cluster(world).members.values() if f"[{address}]" in m.peer_url)
+
+
+def moved(world: World) -> None:
+    """`etcdctl member update` of c."""
+    own(world, "c").peer_url = "https://c.example:2380"
+
+
+STRANGERS = {
+    "a learner elsewhere": (added("http://10.1.2.3:2380", learner=True), "lists 99, "),
+    "a learner by name": (added("https://example.com:2380", learner=True), "lists 99, "),
+    "a learner without URLs": (added("", learner=True), "lists 99, "),
+    "a voter on another net": (added("https://[fd00::99]:2380", learner=False), "lists fd00::99, "),
+    "a member's new address": (moved, "lists keel-"),
+}
+
+
+@pytest.mark.parametrize("how", STRANGERS)
+def test_a_member_that_keel_did_not_add_is_named_with_the_line_that_takes_it_out(
+    world: World, how: str
+) -> None:
+    act, words = STRANGERS[how]
+    assert said(world, "a", "etcd-stranger") == []
+    act(world)
+    world.timers(*BORN, seconds=10.0)
+    for name in BORN:
+        (text,) = said(world, name, "etcd-stranger")
+        assert words in text
+        assert "etcdctl member remove" in text
+    assert len(world.etcd.births()) == 1
+    assert set("ab") <= set(world.etcd.processes)
+
+
+def test_one_who_joins_just_now_is_no_stranger(world: World) -> None:
+    world.join("d", world.invite("a"))
+    assert any(one.learner for one in the_cluster(world).members.values())
+    assert [said(world, name, "etcd-stranger") for name in BORN] == [[], [], []]
+
+
+def test_a_voter_that_was_taken_out_by_hand_says_so_and_is_not_started_again(world: World) -> None:
+    members = the_cluster(world).members
+    del members[own(world, "c").id]
+    for _ in range(2):
+        world.timers(*BORN, seconds=20.0)
+    assert said(world, "c", "etcd-removed")
+    codes = {one.code for one in etcdstore.load_failures(world.host("c")).entries}
+    assert codes == {"etcd-member-removed"}
+    assert "c" not in world.etcd.processes
