@@ -21,6 +21,9 @@ from tests.flow.growing import BORN, grow, learners, membership, off, three_vote
 from tests.flow.world import World
 
 
+pytestmark = pytest.mark.lives
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return three_voters(tmp_path)
