@@ -363,6 +363,7 @@ def test_branches_deep_down_are_told_apart_by_those_above_them() -> None:
 def test_a_member_is_in_through_whom_the_founder_or_the_holder_admitted() -> None:
     """b is the holder; y has two equally short ways in."""
     links = [("f", "a"), ("f", "b"), ("a", "x"), ("b", "p"), ("x", "z"), ("p", "z"), ("a", "p")]
+    links += [("z", "a"), ("p", "x")]  # no shorter ways
     held = MESH.roster(*(MESH.admission(by, who) for by, who in links), BX)
     admissions = list(held.entries.values())
     found = heads(held.distance, admissions, beneath=(key("f"), key("b")))
