@@ -19,6 +19,9 @@ class Turns:
         self._under_way: Counter[tuple[str, Hashable]] = Counter()
         self._rates: dict[str, Buckets] = {}
 
+    def __len__(self) -> int:
+        return len(self._under_way)
+
     @contextmanager
     def taken(self, kind: str, member: Hashable, bound: Bound, now: float) -> Iterator[None]:
         """A turn, for as long as the context lasts; Refused `channel-often` or `channel-busy`."""

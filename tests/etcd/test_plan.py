@@ -196,6 +196,11 @@ def test_a_plan_is_refused_by_its_own_rule(view: MemberView, rule: str) -> None:
     assert caught.value.remedy()
 
 
+def test_data_of_a_formation_that_was_given_up_makes_no_state_an_older_one() -> None:
+    cluster = replace(IDLE.cluster, given_up=(F1,))
+    assert decide(replace(IDLE, cluster=cluster, marker=MINE), NOW).steps == decide(IDLE, NOW).steps
+
+
 # every step, executed on the view as the orchestrator would on the machine
 
 

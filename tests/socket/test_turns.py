@@ -178,6 +178,11 @@ def test_all_that_lasts_leaves_a_third_of_the_threads() -> None:
     assert set(LASTING) == {"replace", "report", "give-up"}
 
 
+def test_what_has_a_pass_run_is_asked_for_no_oftener_than_passes_run() -> None:
+    kicking = {name for name, kind in KINDS.items() if kind.bound is KICKS}
+    assert kicking == {"cluster", "enroll", "grant", "revoke", "enrolled", "place"}
+
+
 def test_one_member_alone_does_not_use_up_what_lasts(world: World) -> None:
     held = Held()
     with door(world, held) as a:

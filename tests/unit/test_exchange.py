@@ -114,6 +114,7 @@ def test_bytes_follow_what_changed_and_not_what_there_is(
     assert roster.digest(done.mine) == roster.digest(newer(large, mine + theirs))
     sums_and_lists = 12_000 * bool(mine + theirs)
     assert done.sent <= small.sent + sums_and_lists
+    assert small.trips == 1 + bool(mine + theirs)
     assert done.trips <= small.trips + 1
 
 

@@ -40,6 +40,7 @@ def test_so_many_at_once(under_way: list[str], kind: str, member: str, found: st
             stack.enter_context(turns.taken("k", each, BOUND, 0.0))
         assert rule_of(turns, kind, member) == found
     assert rule_of(turns, kind, member) == "taken"
+    assert len(turns) == 0
 
 
 def test_a_turn_ends_with_an_error_as_well() -> None:
