@@ -20,6 +20,8 @@ from tests.fakes.etcd import UNIT
 from tests.flow.growing import BORN, grow, learners, membership, off, three_voters
 from tests.flow.world import World
 
+pytestmark = pytest.mark.lives
+
 
 pytestmark = pytest.mark.lives
 
