@@ -23,9 +23,6 @@ from tests.flow.world import World
 pytestmark = pytest.mark.lives
 
 
-pytestmark = pytest.mark.lives
-
-
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return three_voters(tmp_path)
