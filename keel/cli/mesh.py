@@ -59,7 +59,7 @@ class Join:
         if self.discard and self.source is None:
             gone = join.discard_pending(host, specfile.load(host))
             return Report(
-                text=_changed(gone.changed),
+                text="\n".join(gone.changed) or "no join is under way here",
                 document={"schema": "keel.discard/1", "discarded": list(gone.value)},
             )
         spec = specfile.load(host)

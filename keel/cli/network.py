@@ -31,7 +31,7 @@ class Undo:
 
         done = network.undo(host, specfile.held(host))
         return Report(
-            text="\n".join(done.changed) or "already so",
+            text="\n".join(done.changed) or "no change to the network waits",
             document={"schema": "keel.network/1", "changed": list(done.changed)},
         )
 

@@ -170,13 +170,13 @@ def token_as_argument() -> UsageError:
 
 
 def _no_such_command(tree: Group, after: str, word: str) -> UsageError:
-    """With the commands that there are, and the one that was probably meant: a slip of the fingers,
-    or a word that follows other words."""
+    """With the commands that there are, and the one that was probably meant: the same word after
+    other words, or a slip of the fingers."""
     from difflib import get_close_matches  # costs more than parsing does
 
     here = {f"{after} {name}": name for name in _children(tree, after)}
     every = {path: path.rpartition(" ")[2] for path in _paths(tree, tree.name)}
-    close = [
+    close = [path for path, name in every.items() if name == word] or [
         path
         for candidates, alike in ((here, SLIP), (every, SAME))
         for found in get_close_matches(word, candidates.values(), n=1, cutoff=alike)

@@ -197,6 +197,22 @@ def test_a_wrong_word_is_answered_with_the_one_that_was_meant(
     assert (f"did you mean `{meant}`?" in said) if meant else ("did you mean" not in said)
 
 
+ELSEWHERE = {
+    "sibling-looks-like-it": (("mesh", "etcd", "remove"), "keel mesh remove"),
+    "group": (("etcd", "status"), "keel mesh etcd"),
+    "slip-of-a-sibling": (("mesh", "stauts"), "keel mesh status"),
+}
+
+
+@pytest.mark.parametrize(("argv", "meant"), ELSEWHERE.values(), ids=ELSEWHERE)
+def test_a_word_that_follows_other_words_is_meant_rather_than_one_that_looks_like_it(
+    argv: tuple[str, ...], meant: str
+) -> None:
+    with pytest.raises(UsageError) as wrong:
+        parse(TREE, argv)
+    assert wrong.value.meant == meant
+
+
 def test_a_token_in_the_place_of_a_command_is_not_echoed(run) -> None:
     said = run(AssertionError("ran"), "group", "keel1.Ab3d")
     assert "never an argument" in said.stderr

@@ -151,7 +151,7 @@ def test_undo_says_what_it_undid(world: World) -> None:
     over_ssh(world, "a", world.loaded("b").address)
     typed(world, "a", "mesh remove b")
     assert typed(world, "a", "network undo")[:2] == (0, "the removal of b undone")
-    assert typed(world, "a", "network undo")[:2] == (0, "already so")
+    assert typed(world, "a", "network undo")[:2] == (0, "no change to the network waits")
     status, found = document(world, "a", "network confirm")
     assert (status, found["rule"]) == (3, "window-none")
 
