@@ -97,7 +97,7 @@ class NotRoot(KeelError):
         return "this command needs root"
 
     def remedy(self) -> str:
-        return "run it again with sudo"
+        return "run it again as root, for instance with sudo"
 
 
 class SpecError(KeelError):

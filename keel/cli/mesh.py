@@ -193,7 +193,7 @@ class Up:
         return Report(text=f"mesh/{node.mesh} up", document={"schema": "keel.up/1", **_node(node)})
 
 
-_STILL_OPEN = ("keel: an invite that nobody used stays open for another node",)
+_STILL_OPEN = ("keel: unless this node or another used it, the invite stays open for another one",)
 
 
 def _is_in(node: Node) -> tuple[str, ...]:

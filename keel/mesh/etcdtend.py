@@ -46,6 +46,12 @@ from keel.spec.model import Spec
 from keel.types import Capability
 
 BIRTH = "the birth of the cluster"
+STAGES = {
+    etcdstate.Stage.IDLE: "no etcd runs here yet",
+    etcdstate.Stage.STARTING: "etcd was started here and waits for a leader",
+    etcdstate.Stage.FORMED: "etcd runs here as a member of the cluster",
+}
+"""How far this node is in its cluster, for whoever watches a pass."""
 
 LoadSpec = Callable[[], Spec]
 
@@ -162,8 +168,8 @@ def _own_etcd(one: Pass) -> Duty:
     if left.waiting:
         return waits("etcd", *left.waiting)
     if before != after:  # what came before it in this pass has not seen it: another one follows
-        return done("etcd", f"this member is {after.stage}", is_open=True)
-    return nothing("etcd", f"this member is {after.stage}")
+        return done("etcd", STAGES[after.stage], is_open=True)
+    return nothing("etcd", STAGES[after.stage])
 
 
 def _pace(host: Host, node: Node, duties: tuple[Duty, ...]) -> None:

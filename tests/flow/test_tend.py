@@ -38,6 +38,18 @@ def test_every_duty_says_one_sentence_in_the_order_of_the_list(world: World) -> 
     assert all(one.text and "\n" not in one.text for one in duties)
 
 
+def test_a_pass_says_in_words_how_far_this_nodes_etcd_is(world: World) -> None:
+    def said() -> str:
+        return {one.name: one.text for one in world.tend("a")}["etcd"]
+
+    assert said() == "no etcd runs here yet"
+    for name in "bc":
+        world.node(name)
+        world.join(name, world.make_invite("a"))
+    world.settle()
+    assert said() == "etcd runs here as a member of the cluster"
+
+
 def test_a_duty_that_fails_is_kept_until_it_works_and_stops_no_other(world: World) -> None:
     place = world.host("a").paths.etcd_record
     place.write_bytes(GARBAGE)
