@@ -38,6 +38,6 @@ def named(
         raise Refused(
             "name-not-typed",
             f"this node is {name}, not {given}" if given else "no name was typed; nothing changed",
-            f"the same command again with the name {name}, on the node that you mean",
+            f"type {name} if it is this node that goes; else give the command on the one that does",
         )
     return given

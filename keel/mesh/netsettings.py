@@ -10,9 +10,8 @@ from dataclasses import replace
 
 from keel import codec
 from keel.mesh import store, window
-from keel.mesh.window import Settings
+from keel.mesh.window import Settings, settings_of
 from keel.ports import Host
-from keel.spec.diff import settings_of
 from keel.spec.model import Spec
 
 

@@ -19,10 +19,9 @@ from keel.errors import KeelError, Refused, StateCorrupt
 from keel.mesh import netsettings, selfrecord, spread, store, talk, up, window
 from keel.mesh.members import Member
 from keel.mesh.store import Node
-from keel.mesh.window import Change, Confirmer, Resetting, Stage, Window
+from keel.mesh.window import Change, Confirmer, Resetting, Stage, Window, settings_of
 from keel.outcome import Incomplete
 from keel.ports import Deadline, Host
-from keel.spec.diff import settings_of
 from keel.spec.model import Spec
 from keel.types import Nonce
 

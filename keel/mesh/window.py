@@ -25,6 +25,7 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network
 
 from keel import codec
 from keel.errors import Refused
+from keel.spec.model import Spec
 from keel.types import Endpoint, Nonce, SigningKey
 
 WINDOW_SECONDS = 120.0
@@ -71,6 +72,17 @@ class Settings:
     interface: str | None = None
     """The one that is raised; it never changes on a member."""
     extra: Mapping[str, object] = field(default_factory=dict)
+
+
+def settings_of(spec: Spec) -> Settings:
+    """What a spec wants of the settings that a window guards."""
+    wanted = spec.network.wireguard
+    return Settings(
+        port=wanted.port,
+        mtu=wanted.mtu,
+        endpoints=wanted.endpoints,
+        interface=wanted.interface,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

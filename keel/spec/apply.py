@@ -25,7 +25,7 @@ from keel.mesh import (
 )
 from keel.mesh.etcdstate import Stage
 from keel.mesh.store import Node
-from keel.mesh.window import Window
+from keel.mesh.window import Window, settings_of
 from keel.outcome import Done, Incomplete, Plan, Step
 from keel.ports import Host
 from keel.spec import diff
@@ -149,7 +149,7 @@ def _apply_reset(host: Host, spec: Spec) -> tuple[str, ...] | Incomplete[Window]
         if not any(step.action == Action.RESET for step in steps):
             return ()
         if not talk.others(node):
-            netsettings.save(host, diff.settings_of(spec))
+            netsettings.save(host, settings_of(spec))
             netwindow.put_right(host, spec)
             return said
     found = netwindow.reset(host, spec)

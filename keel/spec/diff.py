@@ -17,7 +17,7 @@ from ipaddress import IPv6Address
 
 from keel import codec
 from keel.mesh import etcdplan, window
-from keel.mesh.window import Settings
+from keel.mesh.window import Settings, settings_of
 from keel.outcome import Plan, Step
 from keel.ports import UnitState, WgDevice
 from keel.spec.model import Overlay, Spec, TcpBound
@@ -115,17 +115,6 @@ def resets(spec: Spec, settled: Settings | None) -> tuple[str, ...]:
     """Which settings apply would change under a network window; one that merely drifted on the
     interface is put right without."""
     return () if settled is None else window.differences(settled, settings_of(spec))
-
-
-def settings_of(spec: Spec) -> Settings:
-    """What a spec wants of the settings that a window guards."""
-    wanted = spec.network.wireguard
-    return Settings(
-        port=wanted.port,
-        mtu=wanted.mtu,
-        endpoints=wanted.endpoints,
-        interface=wanted.interface,
-    )
 
 
 OF_THE_CLUSTER = ("installation.mode", "overlays.etcd")

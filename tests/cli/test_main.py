@@ -200,7 +200,7 @@ def test_a_wrong_word_is_answered_with_the_one_that_was_meant(
 ELSEWHERE = {
     "sibling-looks-like-it": (("mesh", "etcd", "remove"), "keel mesh remove"),
     "group": (("etcd", "status"), "keel mesh etcd"),
-    "slip-of-a-sibling": (("mesh", "stauts"), "keel mesh status"),
+    "slip-of-a-sibling": (("mesh", "statuz"), "keel mesh status"),
 }
 
 

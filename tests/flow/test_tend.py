@@ -45,7 +45,7 @@ def test_a_pass_says_in_words_how_far_this_nodes_etcd_is(world: World) -> None:
     assert said() == "no etcd runs here yet"
     for name in "bc":
         world.node(name)
-        world.join(name, world.make_invite("a"))
+        world.join(name, world.invite("a"))
     world.settle()
     assert said() == "etcd runs here as a member of the cluster"
 

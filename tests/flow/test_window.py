@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from keel.errors import KeelError, ProcFailed, Refused
-from keel.mesh import admit, leave, netsettings, netwindow, remove, store, trustflow
+from keel.mesh import admit, leave, netwindow, remove, store, trustflow
 from keel.mesh.removal import Mode
-from keel.mesh.window import Stage
+from keel.mesh.window import Stage, settings_of
 from keel.outcome import Done, Incomplete
 from keel.spec import apply
 from tests.flow.arranged import arranged
@@ -190,7 +190,7 @@ def test_an_edit_of_the_spec_takes_no_effect_before_it_is_applied(world: World) 
     world.timers("a")
     rebooted(world)
     assert seen(world, "a") == before
-    assert netsettings.settings_of(world.spec("a")).port == 51820
+    assert settings_of(world.spec("a")).port == 51820
     found = [one.name for one in apply.differences(world.host("a"))]
     assert [name for name in found if "unit" not in name] == ["wireguard.mtu", "wireguard.port"]
 
