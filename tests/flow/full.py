@@ -33,11 +33,12 @@ class Trouble(Enum):
     """How a disk says no."""
 
     FULL = errno.ENOSPC
+    QUOTA = errno.EDQUOT
     READ_ONLY = errno.EROFS
 
     @property
     def refused(self) -> frozenset[str]:
-        return GROWS if self is Trouble.FULL else CHANGES
+        return CHANGES if self is Trouble.READ_ONLY else GROWS
 
 
 @dataclass

@@ -1,5 +1,6 @@
-"""A full or a read-only disk at every write of create, invite, join, sync and birth (Q4): a typed
-error or a note of what is missing, state that can be read, and the same command finishes later."""
+"""A full or a read-only disk, or a used-up quota, at every write of every story of the kill tests
+(Q4): a typed error or a note of what is missing, state that can be read, and the same command
+finishes later."""
 
 from __future__ import annotations
 
@@ -19,6 +20,10 @@ from tests.flow.world import World
 HERE_AND_THERE = [
     *((story, Trouble.FULL) for story in ("create", "join, the joiner", "birth, the holder")),
     *((story, Trouble.READ_ONLY) for story in ("join, the inviter", "birth, the other")),
+    *((story, Trouble.FULL) for story in ("learner, the holder", "form, the holder")),
+    *((story, Trouble.READ_ONLY) for story in ("learner, the joiner", "revocation")),
+    *((story, Trouble.QUOTA) for story in ("replacement, the member", "renewal, a member")),
+    ("removal of a voter, the holder", Trouble.QUOTA),
 ]
 
 
