@@ -41,6 +41,11 @@ def test_a_script_says_yes() -> None:
     assert named("web-3", None, yes=True, stdin=io.StringIO()) is None
 
 
+def test_yes_stands_for_no_other_name_that_was_given() -> None:
+    with pytest.raises(Refused, match="this node is web-3, not web-2"):
+        named("web-3", "web-2", yes=True, stdin=io.StringIO())
+
+
 def test_without_a_terminal_nobody_is_asked() -> None:
     with pytest.raises(Refused, match="no terminal"):
         named("web-3", None, yes=False, stdin=io.StringIO("web-3\n"))

@@ -252,6 +252,18 @@ def test_a_joiner_with_the_secret_is_told_what_became_of_the_invite(
     assert says in rejection.text
 
 
+@pytest.mark.parametrize("name", ["echo", "foxtrot"])
+def test_a_name_that_a_claim_holds_is_told_with_the_invite_that_frees_it(name: str) -> None:
+    claims = {
+        "echo": claimed(1, OTHER, name="echo"),
+        "foxtrot": claimed(2, INVITER, name="foxtrot"),
+    }
+    verdict = _judge(sealed(request(name=NodeName(name))), UNUSED, *claims.values())
+    rejection = _denied(verdict).rejection
+    assert rejection.rule == "join-name"
+    assert f"`keel mesh invite --cancel {claims[name].invite}`" in rejection.remedy
+
+
 def test_a_second_redeemer_is_told_who_claimed_it() -> None:
     rejection = _denied(_judge(sealed(), claimed(key=OTHER, name="echo"))).rejection
     assert rejection.details == {"claimant": OTHER.public, "name": "echo"}
