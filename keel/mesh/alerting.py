@@ -241,8 +241,7 @@ def _looked_lately(host: Host) -> bool:
 
 
 def _note_look(host: Host) -> None:
-    host.files.make_dir(host.paths.run)
-    host.files.write(host.paths.looked, f"{host.clock.monotonic():.0f}".encode())
+    store.keep_hint(host, host.paths.looked, f"{host.clock.monotonic():.0f}".encode())
 
 
 def _short(text: str) -> str:

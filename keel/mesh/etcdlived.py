@@ -33,9 +33,8 @@ def duty(host: Host, spec: Spec) -> Duty:
         after = replace(before, counter=before.counter + 1)
         etcdstore.save_lived(host, after)
         selfrecord.refresh(host, spec, store.require(host), lived=after.counter)
-        host.files.make_dir(host.paths.run)
         stamp = f"{host.clock.monotonic():.0f}".encode()
-        host.files.write(host.paths.lived_counted, stamp)
+        store.keep_hint(host, host.paths.lived_counted, stamp)
     return nothing(NAME, f"counted {after.counter}")
 
 

@@ -368,8 +368,7 @@ def _is_fresh(host: Host, node: Node) -> bool:
 
 
 def _note_clean(host: Host, node: Node) -> None:
-    host.files.make_dir(host.paths.run)
-    host.files.write(host.paths.expelled, _clean(node))
+    store.keep_hint(host, host.paths.expelled, _clean(node))
 
 
 def _clean(node: Node) -> bytes:

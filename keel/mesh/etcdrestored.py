@@ -98,8 +98,7 @@ def _is_behind(host: Host, node: Node) -> bool:
         return True
     others = etcdbirth.capable_others(node)
     if len(answers) * 2 > len(others):
-        host.files.make_dir(host.paths.run)
-        host.files.write(host.paths.holder_compared, b"")
+        store.keep_hint(host, host.paths.holder_compared, b"")
     return False
 
 

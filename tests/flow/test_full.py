@@ -64,6 +64,8 @@ def test_a_full_run_directory_costs_its_hints_and_no_pass(tmp_path: Path) -> Non
         below = Path(step.path).is_relative_to(VOLATILE) or Path(step.path).is_relative_to(volatile)
         return Trouble.FULL.value if below and step.name in GROWS else None
 
+    for path in victim.host.paths.run.iterdir():
+        path.unlink()  # so that each pass has to write them all
     victim.disk.refuse = full
     assert isinstance(world.sync("a"), Done)
     assert {one.state for one in look(world.host("a"), world.spec("a")).members} == {"up"}
