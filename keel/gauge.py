@@ -1,8 +1,9 @@
-"""The port of measuring: a part of keel.ports that has a room of its own."""
+"""The ports of measuring, and of what another process does: parts of keel.ports in a room of their
+own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Protocol
@@ -27,3 +28,7 @@ class Gauge(Protocol):
     def free_bytes(self, directory: Path) -> int: ...
 
     def etcd_version(self) -> str | None: ...
+
+
+Passes = Callable[[str], bytes]
+"""Does for the channel's process what that may not, for a word (keel.mesh.passmsg); the answer."""

@@ -243,6 +243,11 @@ class Paths:
         return self.run / "lock"
 
     @cached_property
+    def passes_socket(self) -> Path:
+        """Where the channel's process has passes run (keel.mesh.passmsg)."""
+        return self.run / "passes.sock"
+
+    @cached_property
     def tend_lock(self) -> Path:
         return self.run / "tend.lock"
 

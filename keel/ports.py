@@ -15,7 +15,7 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from pathlib import Path
 from typing import Protocol
 
-from keel.gauge import Gauge
+from keel.gauge import Gauge, Passes
 from keel.monitor import AlertsOut, MetricsOut
 from keel.paths import Paths
 from keel.types import Endpoint, Secret, WgKey
@@ -301,8 +301,7 @@ class ChannelOut(Protocol):
         once, here, while the answers are on their way."""
 
     def close(self) -> None:
-        """Close every kept connection, as when this node's address changed; a later post opens
-        new ones."""
+        """Close every kept connection (an address may have changed); a later post opens new."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -449,6 +448,7 @@ class Host:
     overlay: EtcdOverlay
     alerts: AlertsOut
     metrics: MetricsOut
+    passes: Passes
 
     @property
     def overlay_etcd_installed(self) -> bool:

@@ -1,6 +1,7 @@
 """The members' channel as systemd runs it: /usr/libexec/keel/channel, on the sockets it is given.
 
-With keel.cli.compose the one place that joins adapters and flows.
+With keel.cli.compose one of the places that join adapters and flows. It answers strangers, so it
+may do little: what a message sets off is done by keel-passes.service, which is told a word.
 """
 
 from __future__ import annotations
@@ -12,18 +13,22 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from ipaddress import IPv6Address
 
 from keel.cli.compose import compose
-from keel.cli.errands import warmed
 from keel.errors import KeelError
-from keel.mesh import etcd, receive, store
+from keel.gauge import Passes
+from keel.mesh import etcd, passes, passmsg, receive, store
 from keel.mesh.etcdids import PEER_PORT
 from keel.mesh.firewallrules import invite_range
+from keel.mesh.passmsg import Ask
 from keel.mesh.server import ChannelServer, HttpReply, inherited_sockets
+from keel.ports import Host
 from keel.spec import specfile
 from keel.system import deadtcp
 from keel.system.deadtcp import Connection
+from keel.system.passes import KickedUnits, PassesSocket
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +45,7 @@ def run() -> int:
     except KeelError as error:
         sys.stderr.write(f"keel: error: {error.summary()}\nkeel: hint: {error.remedy()}\n")
         return int(error.exit)
-    host = warmed(host)
+    host = narrowed(host, PassesSocket(host.paths.passes_socket))
     doors = etcd.doors()
 
     def handle(path: str, source: IPv6Address, body: bytes) -> HttpReply:
@@ -53,6 +58,7 @@ def run() -> int:
     serving = threading.Thread(target=server.run, name="channel")
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
     serving.start()
+    host.passes(Ask.READY)
     _load_the_rest()
     watch(serving, lambda: deadtcp.end_dead(host.proc, node.prefix, PEER_PORT))
     return 0
@@ -77,8 +83,19 @@ def watch(
             log.info("etcd's connection with %s was dead: ended, it dials again", one.remote)
 
 
+def narrowed(host: Host, say: Passes) -> Host:
+    """The same host as the channel's process has it: it asks another one for what needs systemd,
+    or a look into etcd's directories. `say` gives the raw answer of a word that has one."""
+
+    def ask(word: str) -> bytes:
+        raw = say(word)
+        return passmsg.open_answer(raw) if word in passmsg.ANSWERED else raw
+
+    return replace(host, units=KickedUnits(ask, passes.KICKS), passes=ask)
+
+
 def _load_the_rest() -> None:
-    """What answers don't need and a pass does: loaded while nobody waits for it."""
+    """What few answers need: loaded while nobody waits for it."""
     importlib.import_module("keel.mesh.client")
     importlib.import_module("keel.mesh.etcdclient")
     importlib.import_module("ruamel.yaml")

@@ -48,6 +48,11 @@ def compose(
 
         judgement.permit(host, judgement.Peers(host))
 
+    def here(word: str) -> bytes:
+        from keel.mesh import passes
+
+        return passes.answer(host, word)
+
     host = Host(
         paths=paths,
         clock=clock,
@@ -66,6 +71,7 @@ def compose(
         alerts=Messengers(proc),
         metrics=Textfile(paths, files),
         overlay=EtcdUnit(paths, files=files, units=units, proc=proc, before_birth=permit),
+        passes=here,
     )
     return host
 

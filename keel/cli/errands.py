@@ -1,9 +1,9 @@
-"""What the channel's service does beside its answers: the passes that a message kicks.
+"""The passes that a message kicks, in a process that has all of it loaded (keel.cli.passes).
 
 A process of its own for each of them costs Python's start and every import, which on a small
-machine is most of what a birth takes; this process has all of it loaded. Owns when a pass runs,
-never what it does: a pass that is cut off, or fails, is the timer's to do again. What a pass
-reckoned from secrets is forgotten when it ends.
+machine is most of what a birth takes. Owns when a pass runs, never what it does: a pass that is cut
+off, or fails, is the timer's to do again. What a pass reckoned from secrets is forgotten when it
+ends.
 """
 
 from __future__ import annotations
@@ -35,6 +35,11 @@ class Errand:
         self._turn = threading.Lock()
         self._lock = threading.Lock()
         self._waiting = False
+
+    def busy(self) -> bool:
+        """Whether it runs, or is about to."""
+        with self._lock:
+            return self._waiting or self._turn.locked()
 
     def ask(self) -> None:
         """Have it run soon; returns at once."""
@@ -70,6 +75,10 @@ class WarmUnits:
         if others := tuple(unit for unit in units if unit not in here):
             self._units.start(*others, block=block)
 
+    def busy(self) -> bool:
+        """Whether any errand runs."""
+        return any(errand.busy() for errand in self._errands.values())
+
     def state(self, unit: str) -> UnitState:
         return self._units.state(unit)
 
@@ -98,10 +107,11 @@ class WarmUnits:
         return self._units.scheduled(unit)
 
 
-def warmed(host: Host) -> Host:
-    """The same host, where the passes that are kicked run in this process."""
+def warmed(host: Host) -> tuple[Host, WarmUnits]:
+    """The same host, where the passes that are kicked run in this process; and its units."""
     found: dict[str, Errand] = {}
-    host = replace(host, units=WarmUnits(host.units, found))
+    units = WarmUnits(host.units, found)
+    host = replace(host, units=units)
 
     def tend() -> None:
         duties = etcdtend.tend(
@@ -116,4 +126,4 @@ def warmed(host: Host) -> Host:
 
     found[up.TEND_UNIT] = Errand("tend", tend)
     found[up.SYNC_UNIT] = Errand("sync", exchange)
-    return host
+    return host, units

@@ -5,6 +5,7 @@ The mesh
     what is signed: wire* keys* identity* records* entry* drafts*
     who is a member: roster* branches* standing* votes* members* trust* removal*
     the channel: envelope* nonces* limits* refusal* exchange* server client receive asked turns talk
+    what it has done for it: passes passmsg*
     all members at once: spread
     this node's state: store selfrecord rights
     coming in and going: create token* invite* joinmsg* redeem* admit join silence* leave remove
@@ -15,7 +16,7 @@ The registry (etcd)
     its joints with the mesh: etcd etcddoors etcdmsg* formmsg*
     certificates: etcdpki* etcdcert* etcdprofile* etcdchain* etcdtrust* etcdcrl* etcdgrants*
     whom to believe: etcdcheck* (the holder) etcdrequests* (a member) etcdholder (who it is)
-    on disk: etcdstate* etcdstore
+    on disk: etcdstate* etcdstore etcdbeside
     a pass: etcdtend duty* tended
     a member's grant: etcdcredentials etcdenrol etcdissue etcdlapse
     its own etcd: etcdmember etcdplan* etcdconf* etcdids* etcdplace etcdenv

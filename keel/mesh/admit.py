@@ -175,6 +175,7 @@ def redeem_request(
         state = verdict.invite
         if isinstance(verdict, NewClaim):
             state = _claim(host, node, verdict)
+            up.warm_passes(host)  # for what the confirmation kicks
         changed = tuple(state if i.invite == state.invite else i for i in invites)
         up.set_peers(host, spec, up.wanted_peers(spec, node, changed, host.clock.now()))
     state = _with_etcd_part(host, node, state, give_etcd_part)

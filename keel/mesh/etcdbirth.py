@@ -18,6 +18,7 @@ from keel import codec
 from keel.errors import KeelError
 from keel.mesh import (
     birth,
+    etcdbeside,
     etcdissue,
     etcdlapse,
     etcdmember,
@@ -346,7 +347,7 @@ def _started_here(host: Host) -> frozenset[FormationId]:
     """Formations that this node's own etcd took part in, by cluster.json and by the marker beside
     its data."""
     cluster = etcdstore.load_cluster(host)
-    marker = etcdmember.load_marker(host)
+    marker = etcdbeside.load_marker(host)
     found = {cluster.formation, marker.formation if marker else None}
     return frozenset(one for one in found if one is not None and one not in cluster.given_up)
 

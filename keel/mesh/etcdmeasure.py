@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv6Address
 
-from keel import VERSION
+from keel import VERSION, codec
 from keel.errors import KeelError, PeerError
 from keel.mesh import clocks, etcdmember, fitness, selfrecord, talk, up
 from keel.mesh.asked import Asked, Kind
@@ -20,6 +20,7 @@ from keel.mesh.fitness import Check, Examined
 from keel.mesh.formmsg import MAX_PEERS, PADDING_BYTES, ForeignEtcd, Link, Measure, Measured
 from keel.mesh.limits import MEASURES
 from keel.mesh.members import Member
+from keel.mesh.passmsg import MAX_ANSWER_BYTES, Ask, Ground
 from keel.mesh.store import Node
 from keel.mesh.trust import may_ask
 from keel.ports import DataState, Host, StrayMember
@@ -85,8 +86,7 @@ def examine(host: Host, spec: Spec, node: Node, members: Iterable[Member]) -> tu
 
 def measure(host: Host, spec: Spec, peers: Iterable[IPv6Address]) -> Measured:
     """This node's own numbers, and how it reaches these."""
-    data = host.paths.etcd_data.parent
-    place = data if host.files.exists(data) else host.paths.mesh
+    here = codec.loads(Ground, host.passes(Ask.GROUND), max_bytes=MAX_ANSWER_BYTES)
     device = host.wireguard.show(spec.network.wireguard.interface)
     times = host.gauge.connect_times(
         tuple(peers), up.CHANNEL_PORT, tries=TRIES, timeout_seconds=LINK_SECONDS
@@ -96,12 +96,23 @@ def measure(host: Host, spec: Spec, peers: Iterable[IPv6Address]) -> Measured:
         capability=selfrecord.own_capability(host, spec),
         keel=VERSION,
         etcd=host.gauge.etcd_version(),
-        free_bytes=host.gauge.free_bytes(place),
+        free_bytes=here.free_bytes,
         mtu=device.mtu if device else None,
-        foreign=_foreign(host),
+        foreign=here.foreign,
         links=tuple(_link(peer, seconds) for peer, seconds in times.items()),
-        sync_seconds=host.gauge.sync_seconds(place),
+        sync_seconds=here.sync_seconds,
         padding=bytes(PADDING_BYTES),
+    )
+
+
+def ground(host: Host) -> Ground:
+    """What only a process that may look into etcd's directories can tell of `measure`."""
+    data = host.paths.etcd_data.parent
+    place = data if host.files.exists(data) else host.paths.mesh
+    return Ground(
+        foreign=_foreign(host),
+        free_bytes=host.gauge.free_bytes(place),
+        sync_seconds=host.gauge.sync_seconds(place),
     )
 
 

@@ -19,6 +19,7 @@ from cryptography import x509
 from keel import codec
 from keel.errors import EtcdError, PkiRejected, Refused
 from keel.mesh import (
+    etcdbeside,
     etcdcert,
     etcdconf,
     etcdcrl,
@@ -53,12 +54,13 @@ from keel.mesh.etcdmsg import (
     RecordState,
 )
 from keel.mesh.etcdplan import Action, MemberView, Running
-from keel.mesh.etcdstate import Cluster, Marker, Stage, Wanted
+from keel.mesh.etcdstate import Cluster, Stage, Wanted
 from keel.mesh.etcdstore import Leaves
 from keel.mesh.etcdwords import corrupt_members
 from keel.mesh.growth import Word
 from keel.mesh.identity import address_of
 from keel.mesh.keys import SigningPair
+from keel.mesh.passmsg import Ask
 from keel.mesh.store import Node
 from keel.outcome import Plan, Step
 from keel.ports import EtcdStatus, Host
@@ -161,7 +163,7 @@ def take_record(host: Host, node: Node, raw: bytes) -> CheckedRecord:
         if etcdstore.load_record(host) != raw:  # an older copy was put back since
             etcdstore.save_record(host, raw)
         return checked
-    marker, wished = load_marker(host), wants_replacement(host, node.key)
+    marker, wished = etcdbeside.load_marker(host), wants_replacement(host, node.key)
     if cluster.stage is not Stage.FORMED and not wished and etcdplan.is_behind(cluster, marker):
         raise etcdplan.state_older()  # begun anew it would forget what its data has acknowledged
     if checked.holder.epoch > held_epoch(host):
@@ -204,7 +206,7 @@ def give_up(host: Host, node: Node, formation: FormationId) -> bytes:
                 "look at `keel mesh etcd status`",
             )
         if cluster.formation == formation:
-            host.overlay.stop()
+            host.passes(Ask.HALT)
         etcdstore.save_cluster(host, etcdstate.give_up(cluster, formation))
     statement = GivenUp(
         mesh=node.mesh,
@@ -230,12 +232,6 @@ def record_is_newest(host: Host, cluster: Cluster) -> bool:
     if raw is None or cluster.record is None:
         return cluster.record is None
     return wire.record_hash(wire.decode(raw, max_bytes=len(raw))) == cluster.record
-
-
-def load_marker(host: Host) -> Marker | None:
-    """The marker beside etcd's data."""
-    path = host.paths.etcd_marker
-    return codec.read_state(Marker, path, host.files.read(path))
 
 
 def parse_record(raw: bytes) -> ClusterRecord:
@@ -269,7 +265,7 @@ def observe(host: Host, spec: Spec, node: Node, running: Running | None) -> Memb
         spec_enabled=spec.etcd_enabled,
         stray=host.overlay.stray(),
         data=host.overlay.data_state(),
-        marker=load_marker(host),
+        marker=etcdbeside.read_marker(host),
         files_current=all(host.overlay.laid(name) == raw for name, raw in wanted.items()),
         drop_in_current=host.files.read(host.paths.etcd_drop_in)
         == etcdconf.render_drop_in(node.prefix),

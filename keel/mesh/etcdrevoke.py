@@ -21,7 +21,7 @@ from __future__ import annotations
 from datetime import timedelta
 from ipaddress import IPv6Address
 
-from keel.errors import PeerError, PkiRejected
+from keel.errors import DiskTrouble, PeerError, PkiRejected
 from keel.mesh import etcdconf, etcdcrl, etcdissue, etcdstore, standing, store, talk, up, wire
 from keel.mesh.asked import Asked
 from keel.mesh.duty import Duty, done, nothing, waits
@@ -124,10 +124,9 @@ def newest_known(host: Host, node: Node) -> Crl | None:
     """The CRL of the highest number that this node has anywhere: in its state, laid for etcd, in
     the roster; only what a root that it trusts has signed. None when there is none."""
     roots = etcdstore.load_roots(host)
-    laid = host.overlay.laid(etcdconf.CRL_FILE)
     raws = [
         _on_disk(host),
-        laid.reveal() if laid else None,
+        _laid(host),
         *(one.body.der for one in node.roster.entries.values() if isinstance(one.body, CrlRecord)),
     ]
     found = []
@@ -137,6 +136,15 @@ def newest_known(host: Host, node: Node) -> Crl | None:
         except PkiRejected:
             continue  # missing, damaged or a stranger's: another copy counts
     return max(found, key=lambda one: one.number, default=None)
+
+
+def _laid(host: Host) -> bytes | None:
+    """None as well where it can't be read: in the channel's process, or on a damaged disk."""
+    try:
+        laid = host.overlay.laid(etcdconf.CRL_FILE)
+    except DiskTrouble:
+        return None
+    return laid.reveal() if laid else None
 
 
 def _on_disk(host: Host) -> bytes | None:

@@ -37,6 +37,8 @@ CHANNEL_PORT = 4780
 MESH_UNIT = "keel-mesh.service"
 SOCKET_UNIT = "keel-channel.socket"
 CHANNEL_UNIT = "keel-channel.service"
+PASSES_SOCKET = "keel-passes.socket"
+PASSES_UNIT = "keel-passes.service"
 SYNC_TIMER = "keel-mesh-sync.timer"
 SYNC_UNIT = "keel-mesh-sync.service"
 TEND_TIMER = "keel-mesh-etcd.timer"
@@ -44,6 +46,8 @@ TEND_UNIT = "keel-mesh-etcd.service"
 FAST_TIMER = "keel-mesh-etcd-fast.timer"
 ALERT_UNIT = "keel-mesh-alert.service"
 TIMERS = (SYNC_TIMER, TEND_TIMER)
+PULLED_IN = (CHANNEL_UNIT, PASSES_SOCKET, PASSES_UNIT)
+"""By the channel's socket, one after the other; never enabled."""
 
 
 def bring_up(host: Host, spec: Spec, node: Node, invites: Iterable[InviteState]) -> None:
@@ -236,6 +240,11 @@ def start_units(host: Host) -> None:
     host.units.start(*TIMERS, MESH_UNIT, block=False)
 
 
+def warm_passes(host: Host) -> None:
+    """Let what runs the passes be loaded: one is likely to be kicked soon."""
+    host.units.start(PASSES_UNIT, block=False)
+
+
 def kick_tend(host: Host) -> None:
     """Let the tend run now. A pass that is running already may have looked before: systemd starts
     no second one, so the fast timer sees to it that one follows."""
@@ -251,6 +260,7 @@ def wake_tend(host: Host, node: Node, merged: Merged) -> None:
 
 def stop_units(host: Host) -> None:
     """The reverse of start_units."""
-    for unit in (*TIMERS, SOCKET_UNIT, CHANNEL_UNIT, MESH_UNIT):
-        host.units.disable(unit)
+    for unit in (*TIMERS, SOCKET_UNIT, CHANNEL_UNIT, PASSES_SOCKET, PASSES_UNIT, MESH_UNIT):
+        if unit not in PULLED_IN:
+            host.units.disable(unit)
         host.units.stop(unit)

@@ -23,6 +23,7 @@ SSH = ("tcp", "22")
 KEEL_UNITS = (
     "keel-mesh.service",
     "keel-channel.service",
+    "keel-passes.service",
     "keel-mesh-sync.service",
     "keel-mesh-etcd.service",
     "keel-mesh-etcd-fast.service",
@@ -30,7 +31,8 @@ KEEL_UNITS = (
     "keel-window.service",
     "keel-wireguard@keel0.service",
 )
-SANDBOXED = tuple(unit for unit in KEEL_UNITS if "wireguard" not in unit)
+DOOR = "keel-channel.service"
+SANDBOXED = tuple(unit for unit in KEEL_UNITS if "wireguard" not in unit and unit != DOOR)
 ONCE = ("keel-mesh-alert", "keel-window", "keel-mesh-etcd-fast", "keel-mesh-etcd", "keel-mesh-sync")
 # What units call of others, one a line; below, what those call that have to do with the network.
 PROGRAMS = """\
@@ -50,13 +52,42 @@ nft list table inet keel
 etcd --version
 systemctl daemon-reload
 """
+# What the channel calls, and what whoever took its process over would try.
+DOORS_PROGRAMS = """\
+wg show interfaces
+wg show keel0 dump
+ip -j -d address show up
+etcd --version
+touch /var/lib/keel/probed /run/keel/probed
+rm /var/lib/keel/probed /run/keel/probed
+test -S /run/keel/passes.sock
+"""
+FORBIDDEN = """\
+touch /etc/systemd/system/planted.service
+touch /etc/keel/planted
+touch /etc/etcd/keel/planted
+touch /var/lib/keel-etcd/planted
+touch /usr/local/sbin/planted
+cat /etc/etcd/keel/member.pem
+ls /var/lib/keel-etcd/data
+chown etcd /var/lib/keel
+tee /proc/sys/kernel/core_pattern
+test -e /run/dbus/system_bus_socket
+test -e /run/systemd/private
+systemctl show --property=Version
+systemctl start --no-block -- keel-mesh-sync.service
+systemctl daemon-reload
+systemd-run --quiet --collect --pipe --wait -- true
+timedatectl show --property=NTPSynchronized --value
+"""
+LAX = "[Service]\nReadWritePaths=/etc/systemd/system\nTemporaryFileSystem=\n"
+LAX_PATH = f"/etc/systemd/system/{DOOR}.d/lax.conf"
 PROBE = """\
 #!/bin/sh
-failed=0
 while read -r line; do
-    $line </dev/null >/dev/null 2>&1 || { echo "failed: $line"; failed=1; }
+    $line </dev/null >/dev/null 2>&1 || echo "failed: $line"
 done </etc/probe
-exit $failed
+echo probed
 """
 PROBE_PATH = "/usr/local/sbin/probe"
 CHANGED = ("ExecStart=", "Type=", "Restart", "Requires=", "SuccessExitStatus=", "RemainAfterExit=")
@@ -137,20 +168,44 @@ def two_tends(lab: Lab, report: Report) -> None:
 
 
 def sandboxes(lab: Lab, report: Report) -> None:
-    """What the units call of other programs does work where they call it, on b."""
+    """What the units call of other programs does work where they call it, on b; and what the
+    channel may not do is refused to whoever runs in its place."""
     lab.put(B, PROBE_PATH, PROBE, mode=0o755)
     for unit in SANDBOXED:
         programs = PROGRAMS + ("" if "alert" in unit else NETWORK_PROGRAMS)
-        lab.put(B, "/etc/probe", programs)
-        text = lab.exec(B, ["cat", f"/usr/lib/systemd/system/{unit}"]).stdout
-        lab.put(B, f"/etc/systemd/system/probe-{unit}", probing(text))
-        lab.exec(B, ["systemctl", "daemon-reload"])
-        done = lab.exec(B, ["systemctl", "start", f"probe-{unit}"], timeout=120, check=False)
-        said = lab.journal(B, "-u", f"probe-{unit}", "-o", "cat")
-        failed = [line for line in said.splitlines() if line.startswith("failed: ")]
+        failed = inside(lab, unit, programs)
         count = len(programs.splitlines())
-        fine = done.returncode == 0 and not failed
-        report.expect(fine, f"b: {count} programs work inside {unit} {failed or ''}{done.stderr}")
+        report.expect(not failed, f"b: {count} programs work inside {unit} {failed or ''}")
+    tunnel = lab.exec(B, ["systemctl", "show", "-P", "MainPID", KEEL_UNITS[-1]]).stdout.strip()
+    forbidden = FORBIDDEN + (f"ls /proc/{tunnel}/root/run/dbus\n" if tunnel != "0" else "")
+    failed = inside(lab, DOOR, DOORS_PROGRAMS)
+    count = len(DOORS_PROGRAMS.splitlines())
+    report.expect(not failed, f"b: {count} programs work inside {DOOR} {failed or ''}")
+    allowed = set(forbidden.splitlines()) - set(inside(lab, DOOR, forbidden))
+    count = len(forbidden.splitlines())
+    report.expect(not allowed, f"b: {count} others are refused inside {DOOR} {allowed or ''}")
+    lab.exec(B, ["mkdir", "-p", LAX_PATH.removesuffix("/lax.conf")])
+    lab.put(B, LAX_PATH, LAX)
+    allowed = set(FORBIDDEN.splitlines()) - set(inside(lab, DOOR, FORBIDDEN))
+    lab.exec(B, ["rm", "-f", LAX_PATH, "/etc/systemd/system/planted.service"])
+    lab.exec(B, ["systemctl", "daemon-reload"])
+    seen = "touch /etc/systemd/system/planted.service" in allowed
+    report.expect(seen, f"and a drop-in that gives a way back is seen: {sorted(allowed)}")
+
+
+def inside(lab: Lab, unit: str, programs: str) -> list[str]:
+    """Those of these that fail where that unit's process would run them, on b."""
+    lab.exec(B, ["systemctl", "daemon-reload"])
+    lab.put(B, "/etc/probe", programs)
+    text = lab.exec(B, ["systemctl", "cat", unit]).stdout
+    lab.put(B, f"/etc/systemd/system/probe-{unit}", probing(text))
+    lab.exec(B, ["systemctl", "daemon-reload"])
+    begun = lab.exec(B, ["date", "+%s.%N"]).stdout.strip()
+    lab.exec(B, ["systemctl", "start", f"probe-{unit}"], timeout=120, check=False)
+    said = lab.journal(B, "-u", f"probe-{unit}", "-o", "cat", "--since", f"@{begun}").splitlines()
+    if "probed" not in said:
+        return ["the probe itself"]
+    return [line.removeprefix("failed: ") for line in said if line.startswith("failed: ")]
 
 
 def probing(unit: str) -> str:

@@ -1,4 +1,4 @@
-"""The passes that the channel's service runs by itself instead of having systemd start them."""
+"""The passes that a warm process runs by itself instead of having systemd start them."""
 
 from __future__ import annotations
 
@@ -83,6 +83,19 @@ def test_no_secret_is_remembered_once_a_pass_has_ended(fails: bool) -> None:
     assert (seen, secretcache.count()) == ([1], 0)
 
 
+def test_it_is_busy_from_the_asking_to_the_end_of_the_pass(real: FakeUnits) -> None:
+    gate = Gate()
+    units = units_with(real, gate)
+    assert not units.busy()
+    units.start(up.TEND_UNIT, block=False)
+    assert units.busy()
+    assert gate.until_begun()
+    assert units.busy()
+    gate.go_on.release()
+    wait_for_all("here")
+    assert not units.busy()
+
+
 def test_a_failed_pass_is_told_and_the_next_one_runs(capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> None:
         raise Refused("no-way", "it could not be", "try again")
@@ -163,9 +176,10 @@ def test_a_member_runs_its_own_passes_with_what_it_has_loaded(
     world.create("a")
     world.join("b", world.invite("a"))
     world.settle()
-    host = warmed(world.host("a"))
+    host, units = warmed(world.host("a"))
     starts = world.net.nodes["a"].units.unit(unit).starts
     host.units.start(unit, block=False)
     wait_for_all(name)
+    assert not units.busy()
     assert said in capsys.readouterr().err
     assert world.net.nodes["a"].units.unit(unit).starts == starts

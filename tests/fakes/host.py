@@ -8,6 +8,7 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 from keel.errors import EtcdError, KeelError
+from keel.mesh import passes
 from keel.mesh.refusal import plain
 from keel.mesh.server import HttpReply
 from keel.paths import Paths
@@ -86,6 +87,8 @@ class FakeNode:
         self.metrics = FakeMetrics(self.effects)
         self.overlay_etcd_installed = False
         self._channel: ChannelOut | None = None
+        self.overheard: list[str] = []
+        """The words that its channel's process said to the one that runs the passes."""
 
     @property
     def host(self) -> Host:
@@ -108,6 +111,7 @@ class FakeNode:
             overlay=self.overlay,
             alerts=self.alerts,
             metrics=self.metrics,
+            passes=lambda word: passes.answer(self.host, word),
         )
 
     def connect(self, channel: ChannelOut) -> None:

@@ -54,6 +54,7 @@ from keel.spec import parse, specfile
 from keel.spec.model import Overlay, Spec
 from keel.spec.parse import parse_spec, set_etcd_overlay
 from keel.types import Nonce
+from tests.fakes import fence
 from tests.fakes.effects import Crash
 from tests.fakes.etcd import UNIT as ETCD_UNIT
 from tests.fakes.etcd import FakeEtcd
@@ -366,7 +367,8 @@ class World:
         self, node: FakeNode, path: str, source: IPv6Address, body: bytes
     ) -> tuple[int, bytes]:
         doors = self._doors.setdefault(node.name, etcd.doors())
-        return receive.receive(node.host, self.spec(node.name), doors, path, source, body)
+        host = fence.narrowed(node)
+        return receive.receive(host, self.spec(node.name), doors, path, source, body)
 
     def __getstate__(self) -> dict[str, object]:
         """What a channel's process only remembers is not kept."""

@@ -14,7 +14,7 @@ from keel.cli import parser
 from keel.cli.tree import TREE
 from keel.mesh.client import MAX_WORKERS
 from keel.mesh.etcdconf import render_drop_in
-from keel.mesh.limits import Limits
+from keel.mesh.limits import LASTS, Limits
 from keel.paths import Paths
 from keel.spec.model import DEFAULT_INTERFACE
 
@@ -175,21 +175,61 @@ def test_networkd_leaves_keels_interfaces_alone() -> None:
     assert network["Link"]["Unmanaged"] == "yes"
 
 
-def test_the_channel_has_room_for_two_passes_that_ask_everybody_at_once() -> None:
-    """Each member that is asked costs a worker, each pass a watchdog; a program that is started is
-    a task as well."""
-    asking = 2 * (MAX_WORKERS + 1)
-    channel = section(SYSTEMD / "keel-channel.service", "Service")
-    assert int(channel["TasksMax"][-1]) >= asking + Limits().threads + 32
+@pytest.mark.parametrize(
+    ("unit", "asking"),
+    [
+        pytest.param("keel-channel.service", 2 * (LASTS.at_once or 0), id="places and joins"),
+        pytest.param("keel-passes.service", 2, id="passes"),
+    ],
+)
+def test_there_is_room_for_all_that_ask_everybody_at_once(unit: str, asking: int) -> None:
+    """Each member that is asked costs a worker, each who asks a watchdog; a program that is started
+    is a task as well."""
+    service = section(SYSTEMD / unit, "Service")
+    wanted = asking * (MAX_WORKERS + 1) + Limits().threads + 32
+    assert int(service["TasksMax"][-1]) >= wanted
 
 
 @pytest.mark.parametrize("unit", ["keel-mesh-etcd.service", "keel-mesh-sync.service"])
-def test_the_channel_may_do_what_the_passes_may_that_it_runs_itself(unit: str) -> None:
+def test_what_runs_the_passes_may_do_what_their_own_units_may(unit: str) -> None:
     """keel.cli.errands; of its own it has only how it is started and bounded."""
     own = {"Type", "ExecStart", "Restart", "RestartSec", "TimeoutStopSec", "MemoryMax", "TasksMax"}
-    channel = section(SYSTEMD / "keel-channel.service", "Service")
+    warm = section(SYSTEMD / "keel-passes.service", "Service")
     of_a_pass = section(SYSTEMD / unit, "Service")
     started = {"Type", "ExecStart", "SuccessExitStatus", "TimeoutStartSec"}
-    assert {k: v for k, v in channel.items() if k not in own} == {
+    assert {k: v for k, v in warm.items() if k not in own} == {
         k: v for k, v in of_a_pass.items() if k not in started
     }
+
+
+def test_the_channel_may_do_little() -> None:
+    """What each of these keeps it from is tried in the lab (netns/scenarios/etcd_birth.py)."""
+    channel = section(SYSTEMD / "keel-channel.service", "Service")
+    assert channel["CapabilityBoundingSet"] == ["CAP_NET_ADMIN"]
+    assert channel["ReadWritePaths"] == ["/run/keel"]
+    assert channel["StateDirectory"] == ["keel"]
+    assert channel["TemporaryFileSystem"] == ["/run:mode=0755"]
+    assert channel["BindPaths"] == ["/run/keel -/run/wireguard"]
+    hidden = channel["InaccessiblePaths"][0].replace("-", "", 1).split(" -")
+    for path in (Paths().laid, Paths().etcd_data, Paths().stray_data):
+        assert any(path.is_relative_to(each) for each in hidden)
+    assert "ProtectKernelTunables" in channel
+
+
+def test_the_channel_brings_the_socket_by_which_it_has_passes_run() -> None:
+    unit = section(SYSTEMD / "keel-channel.service", "Unit")
+    assert "keel-passes.socket" in unit["Wants"][0]
+    assert "keel-passes.socket" in unit["After"][0]
+    socket = section(SYSTEMD / "keel-passes.socket", "Socket")
+    assert socket["ListenSequentialPacket"] == [str(Paths().passes_socket)]
+    assert socket["SocketMode"] == ["0600"]
+
+
+@pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.name)
+def test_no_other_service_is_a_way_around_the_channels_sandbox(path: Path) -> None:
+    """A process of root's sees the files of another that has no capability more than itself, by
+    /proc/PID/root, and with them the sockets that its own sandbox hides."""
+    channel = section(SYSTEMD / "keel-channel.service", "Service")
+    its = set(section(path, "Service")["CapabilityBoundingSet"][0].split())
+    mine = set(channel["CapabilityBoundingSet"][0].split())
+    assert path.name == "keel-channel.service" or its - mine

@@ -1,0 +1,50 @@
+"""What is done for the channel's process by the one that runs the passes (keel.mesh.passmsg).
+
+Owns what each word means. Whoever asks has said nothing but the word: what is to be done follows
+from this node's own state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from keel import codec
+from keel.errors import Refused
+from keel.mesh import etcdmeasure, etcdmember, etcdstore, up
+from keel.mesh.etcdstate import Stage
+from keel.mesh.passmsg import Ask, Beside
+from keel.ports import Host
+
+KICKS: Mapping[str, Ask] = {
+    up.TEND_UNIT: Ask.TEND,
+    up.SYNC_UNIT: Ask.SYNC,
+    up.FAST_TIMER: Ask.FAST,
+    up.PASSES_UNIT: Ask.READY,
+}
+"""All that the channel's process may have started, by the word for it."""
+_UNITS = {ask: unit for unit, ask in KICKS.items()}
+
+
+def answer(host: Host, word: str) -> bytes:
+    """Do it; what there is to be told, else nothing. ValueError when it is no word."""
+    ask = Ask(word)
+    if ask is Ask.GROUND:
+        return codec.dumps(etcdmeasure.ground(host))
+    if ask is Ask.MARKER:
+        return codec.dumps(Beside(marker=host.files.read(host.paths.etcd_marker)))
+    if ask is Ask.HALT:
+        _halt(host)
+    elif ask is not Ask.READY:
+        host.units.start(_UNITS[ask], block=False)
+    return b""
+
+
+def _halt(host: Host) -> None:
+    """Stop an etcd that never saw a leader, for good; Refused when it is a cluster's."""
+    if etcdmember.sees_leader(host) or etcdstore.load_cluster(host).stage is Stage.FORMED:
+        raise Refused(
+            "formation-alive",
+            "this node's etcd is a cluster's",
+            "look at `keel mesh etcd status`",
+        )
+    host.overlay.stop()
