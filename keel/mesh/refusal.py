@@ -88,8 +88,8 @@ def refusal_of(error: KeelError) -> Refusal:
 
 
 def is_private(error: KeelError) -> bool:
-    """Whether its text is this node's own business: paths, processes, other programs' words. Then
-    it belongs into the own journal, and others learn of what kind it is."""
+    """Whether its text is this node's own business: paths, other programs' words. Then it
+    belongs into the own journal, and others learn of what kind it is."""
     return type(error) in _PRIVATE
 
 

@@ -115,7 +115,7 @@ def _why(error: Exception, timeout_seconds: float) -> str:
 
     match error:
         case requests.exceptions.SSLError():
-            return "its certificate is not one that this host trusts"
+            return "no TLS with it: this host does not trust its certificate, or it speaks none"
         case requests.Timeout():
             return f"no answer within {timeout_seconds / 2:.1f} s: see whether it runs"
         case requests.ConnectionError():
