@@ -55,7 +55,8 @@ KINDS: Mapping[str, Kind] = {
     "clone": Kind(
         severity=Severity.CRITICAL,
         text="{subject} runs twice: {detail}",
-        remedy="stop the copy; then `keel mesh leave` on it and join it anew",
+        remedy="stop the copy, and erase /var/lib/keel and /var/lib/keel-etcd on it before it joins"
+        " anew; no `keel mesh leave`: both have one key, and both would be out",
     ),
     "wireguard-key-twice": Kind(
         severity=Severity.CRITICAL,
