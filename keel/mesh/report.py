@@ -28,6 +28,11 @@ CLOCK_LIMIT = timedelta(seconds=60)
 """The channel refuses at 300 s; a person should know long before."""
 LONG_SILENCE = timedelta(minutes=10)
 """Of all members at once; links are mended in less, and the timers have tried ten times."""
+ALONE = (
+    "no member answers: see this node's own network first; then whether {name} runs and its UDP"
+    " port can be reached"
+)
+"""Rather one node is cut off than all others are down."""
 SAFE_VOTERS = 3
 """Fewer tolerate no failure, however healthy they are (E19)."""
 MORE_VOTERS = (
@@ -230,10 +235,12 @@ def _machine_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
 
 def mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
     found = _machine_warnings(spec, seen)
+    alone = len(seen.members) > 1 and all(one.state is Liveness.DOWN for one in seen.members)
     for one in seen.members:
         name = one.member.display
         if one.state is Liveness.DOWN:
-            found.append(warn("member-down", subject=name, detail=_silence(one)))
+            remedy = ALONE.format(name=name) if alone else ""
+            found.append(warn("member-down", subject=name, detail=_silence(one), remedy=remedy))
         elif one.state is Liveness.SUSPECT:
             remedy = UNANSWERED.format(name=name) if _is_heard(one) else ""
             found.append(warn("member-suspect", subject=name, detail=_silence(one), remedy=remedy))

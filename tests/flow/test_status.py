@@ -193,6 +193,24 @@ def test_when_nobody_was_heard_for_long_this_node_may_be_the_one_that_is_out(
     assert "`keel mesh leave --without-quorum --confirm a`" in told["remedy"]
 
 
+def test_when_all_are_down_at_once_the_hint_looks_at_this_node_first(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.mesh("abc", mode="cloud")
+    world.timers()
+
+    def hints() -> list[bool]:
+        found = cli.look(world.host("a"))["warnings"]
+        return ["this node's own network" in w["remedy"] for w in found]
+
+    world.net.nodes["b"].power_off()
+    world.net.clock.sleep(60)
+    world.sync("a")
+    assert hints() == [False]
+    world.net.nodes["c"].power_off()
+    world.net.clock.sleep(60)
+    assert hints() == [True, True]
+
+
 def test_a_removed_node_that_boots_again_is_told_what_that_looks_like(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.mesh("ab", mode="cloud")
