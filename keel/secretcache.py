@@ -1,7 +1,8 @@
 """What is reckoned from a secret, remembered while the work goes on that needs it.
 
-Owns that it is forgotten. A command ends and takes it along. The channel's process stays and talks
-to others: there whoever ends an answer or a pass forgets it all, also for a thread that goes on.
+Owns that it is forgotten. A command ends and takes it along. The processes of the channel and of
+the passes stay: there whoever ends an answer or a pass forgets it all, also for a thread that goes
+on.
 """
 
 from __future__ import annotations
