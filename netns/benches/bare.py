@@ -23,7 +23,10 @@ KEEL_TIMERS = (
     "keel-mesh-etcd.service",
     "keel-mesh-etcd-fast.service",
 )
-KEEL_SYNC = ("keel-mesh-sync.timer", "keel-mesh-sync.service")
+KEEL_SYNC = (
+    *("keel-mesh-sync.timer", "keel-mesh-sync.service"),
+    *("keel-channel.socket", "keel-channel.service"),  # it ends etcd's dead connections
+)
 KERNELS_OWN = ("net.ipv4.tcp_rto_max_ms=120000", "net.ipv4.tcp_retries2=15")
 
 
@@ -58,7 +61,7 @@ def settings(env: str, token: str) -> str:
 
 
 def without_keel(lab: Lab, names: Sequence[Name]) -> None:
-    """The kernel's own TCP, and nothing that sets keel's again."""
+    """The kernel's own TCP, and nothing that sets keel's again or ends connections."""
     for name in names:
         lab.exec(name, ["systemctl", "stop", *KEEL_SYNC])
         for setting in KERNELS_OWN:
