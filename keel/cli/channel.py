@@ -71,14 +71,18 @@ def watch(
     every: float = WATCH_SECONDS,
 ) -> None:
     """Until it serves no more: etcd's dead connections are ended, so that it dials again before
-    the path is back and not after."""
+    the path is back and not after. What keeps it from looking is said once, until it can again."""
+    told = False
     while serving.is_alive():
         serving.join(every)
         try:
             ended = tuple(end_dead())
         except KeelError as error:
-            log.warning("etcd's dead connections are not looked for: %s", error.summary())
+            if not told:
+                log.warning("etcd's dead connections are not looked for: %s", error.summary())
+            told = True
             continue
+        told = False
         for one in ended:
             log.info("etcd's connection with %s was dead: ended, it dials again", one.remote)
 

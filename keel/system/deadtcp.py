@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address, IPv6Network
 from pathlib import Path
 
+from keel.errors import DiskTrouble
 from keel.ports import Proc
 
 TABLE = "proc/net/tcp6"
@@ -38,12 +39,19 @@ class Connection:
 def end_dead(
     proc: Proc, prefix: IPv6Network, port: int, *, root: Path = Path("/")
 ) -> tuple[Connection, ...]:
-    """End those that are dead now; which they were."""
-    found = dead((root / TABLE).read_text(), prefix, port)
-    for one in found:
-        argv = ["ss", "-K", "-H", "-n", "-t", "src", one.local, "dst", one.remote]
-        proc.run(argv, check=False)  # it may have ended by itself
-    return found
+    """End those that are dead now; those that the kernel did end. DiskTrouble without its table."""
+    table = root / TABLE
+    try:
+        text = table.read_text()
+    except OSError as error:
+        raise DiskTrouble(table, error.errno or 0) from error
+    return tuple(one for one in dead(text, prefix, port) if _end_one(proc, one))
+
+
+def _end_one(proc: Proc, one: Connection) -> bool:
+    """False as well when it ended by itself, or the kernel can't: `ss` shows what it ended."""
+    argv = ["ss", "-K", "-H", "-n", "-t", "src", one.local, "dst", one.remote]
+    return bool(proc.run(argv, check=False).stdout.strip())
 
 
 def dead(table: str, prefix: IPv6Network, port: int) -> tuple[Connection, ...]:

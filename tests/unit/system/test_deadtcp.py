@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from keel.errors import DiskTrouble
 from keel.system.deadtcp import Connection, dead, end_dead
 from tests.fakes import FakeProc
 
@@ -68,9 +69,17 @@ def test_each_dead_connection_is_ended_by_itself(tmp_path: Path) -> None:
     table.parent.mkdir(parents=True)
     table.write_text(HEAD + line() + line(unanswered=0) + line(near=f"{HERE}:8AF1"))
     proc = FakeProc()
-    assert len(end_dead(proc, MESH, 2380, root=tmp_path)) == 2
     kill = ["ss", "-K", "-H", "-n", "-t", "src"]
+    ended = (*kill, "[fdfa:e1b9:e037::1]:35569")
+    proc.answers[ended] = b"ESTAB 0 0 [fdfa:e1b9:e037::1]:35569 [fdfa:e1b9:e037::2]:2380\n"
+    found = end_dead(proc, MESH, 2380, root=tmp_path)
+    assert [one.local for one in found] == ["[fdfa:e1b9:e037::1]:35569"]  # the kernel kept one
     assert [list(call.argv) for call in proc.calls] == [
         [*kill, "[fdfa:e1b9:e037::1]:35568", "dst", "[fdfa:e1b9:e037::2]:2380"],
         [*kill, "[fdfa:e1b9:e037::1]:35569", "dst", "[fdfa:e1b9:e037::2]:2380"],
     ]
+
+
+def test_without_the_kernels_table_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(DiskTrouble, match="tcp6"):
+        end_dead(FakeProc(), MESH, 2380, root=tmp_path)
