@@ -1,6 +1,6 @@
 """A cluster that keel's clock made three weeks ago: the first pass at today's renews each member's
 leaf and the CRL, and etcd, which was never told nor restarted, serves the new ones; all the while
-fresh connections come in, and none is refused.
+fresh connections come in, and none is refused. One whose etcd runs with other files is told so.
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ HANDSHAKES = (Path(inside.__file__).parent / "handshakes.py").read_text()
 TRUST, STOP = "/etc/etcd/keel/trust.pem", "/run/handshakes-stop"
 CLIENT = "/var/lib/keel/etcd/leaf/1/client.pem"
 SOME = 100
+OTHER = "/etc/etcd/other.pem"
+OTHER_ENV, OTHER_DROP_IN = "/etc/etcd/other.env", "/etc/systemd/system/etcd.service.d/90-other.conf"
 PASS_SECONDS = 120
 
 
 def run(lab: Lab, report: Report) -> None:
     born_long_ago(lab, report)
+    run_elsewhere(lab)
     before = {name: served(lab, name, 2379) for name in EVERYONE}
     crl = crl_number(lab, A)
-    pids = {name: main_pid(lab, name) for name in EVERYONE}
+    pids = {name: main_pid(lab, name) for name in (A, C)}
     argv = ["python3", "-c", HANDSHAKES, TRUST, CLIENT, STOP]
     running = lab.popen(A, argv)
     assert running.stdout
@@ -42,20 +45,50 @@ def run(lab: Lab, report: Report) -> None:
         clock.restore(lab, name)
         lab.exec(name, ["systemctl", "restart", "keel-channel.service"])
     report.note("keel's clock is today's")
-    for name in EVERYONE:
+    for name in (A, C):
         renewed(lab, report, name, before[name])
+    not_served(lab, report, before[B])
     lab.wait(lambda: crl_number(lab, C) > crl, PASS_SECONDS, "c to have a newer CRL")
     report.expect(True, f"the holder signed CRL {crl_number(lab, C)}, and c has it; it was {crl}")
     lab.exec(A, ["touch", STOP])
     said = json.loads(running.communicate(timeout=60)[0])
     fine = not said["failures"] and said["made"] > SOME
     report.expect(fine, f"a's etcd meanwhile: {said}")
-    after = {name: main_pid(lab, name) for name in EVERYONE}
+    after = {name: main_pid(lab, name) for name in (A, C)}
     report.expect(after == pids, f"no etcd was restarted: {after}")
     registry.judge_one_cluster(lab, report, EVERYONE, "renewed")
+    report.expect(registry.put(lab, B, "restarted", "1"), "b's starts with its new leaf as well")
+
+
+def run_elsewhere(lab: Lab) -> None:
+    """b's etcd is made to read a copy of its certificate, by somebody's own drop-in."""
+    lab.exec(B, ["cp", "--preserve=all", "/etc/etcd/keel/member.pem", OTHER])
+    files = [f"ETCD_{side}{what}_FILE" for side in ("", "PEER_") for what in ("CERT", "KEY")]
+    lab.put(B, OTHER_ENV, "".join(f"{name}={OTHER}\n" for name in files))
+    lab.put(B, OTHER_DROP_IN, f"[Service]\nEnvironmentFile={OTHER_ENV}\n")
+    clock.shift_guard(lab, B, AGO)
+    restart(lab)
+
+
+def restart(lab: Lab) -> None:
+    lab.exec(B, ["systemctl", "daemon-reload"])
     lab.exec(B, ["systemctl", "restart", "etcd.service"])
     registry.wait_for_voters(lab, (B,))
-    report.expect(registry.put(lab, B, "restarted", "1"), "b's starts with its new leaf as well")
+
+
+def not_served(lab: Lab, report: Report, before: tuple[str, str]) -> None:
+    """Renewed on disk, and not what etcd shows: a failure, until etcd runs with keel's files."""
+    lab.exec(B, ["systemctl", "start", "keel-mesh-etcd.service"], timeout=PASS_SECONDS)
+    lab.wait(lambda: "renewal-not-served" in failures(lab), PASS_SECONDS, "b's failure to show")
+    report.expect(served(lab, B, 2379) == before, "b's etcd reads other files: its status says so")
+    lab.exec(B, ["rm", OTHER_DROP_IN])
+    restart(lab)
+    renewed(lab, report, B, before)
+    report.expect("renewal-not-served" not in failures(lab), "b's failure is over")
+
+
+def failures(lab: Lab) -> list[str]:
+    return [str(one["code"]) for one in mesh.status(lab, B)["etcd"]["failures"]]
 
 
 def born_long_ago(lab: Lab, report: Report) -> None:
