@@ -193,8 +193,6 @@ def _pending(host: Host, node: Node) -> str | None:
 
     from keel.mesh import join  # a look seldom needs it
 
-    pending = join.load_pending(host, node.mesh)
-    if pending is None:
-        return None
-    inviter = node.view.by_key(pending.inviter)
+    pending = join.load_pending(host, node.mesh)  # which may just have ended
+    inviter = node.view.by_key(pending.inviter) if pending else None
     return inviter.display if inviter else "its inviter"

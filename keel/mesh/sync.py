@@ -154,10 +154,8 @@ def _try_other_endpoints(host: Host, spec: Spec, node: Node) -> None:
     device = host.wireguard.show(interface)
     now = host.clock.now()
     samples = status.load_samples(host)
-    for member in talk.others(node):
-        state = _peer(device, member.wireguard or "")
-        if state is None:
-            continue
+    there = ((member, _peer(device, member.wireguard or "")) for member in talk.others(node))
+    for member, state in ((member, state) for member, state in there if state is not None):
         sample = samples.peers.get(state.key)
         heard_at = sample.heard_at if sample is not None else None
         endpoints = up.endpoints_of(node, member)
