@@ -149,10 +149,10 @@ def crl(world: World, name: str) -> Crl:
 
 
 STORIES = {
-    "removal of a voter, the holder": Story(three_voters, remove, remove_again, expelled, "a", 140),
+    "removal of a voter, the holder": Story(three_voters, remove, remove_again, expelled, "a", 138),
     "removal of a voter, the other": Story(three_voters, remove, remove_again, expelled, "b", 120),
     "leave of a voter, itself": Story(three_voters, leave, leave_again, c_left, "c", 50),
     "leave of a voter, the holder": Story(three_voters, leave, leave_again, c_left, "a", 40),
-    "revocation": Story(three_voters, revoke, revoke_again, revoked, "a", 80),
+    "revocation": Story(three_voters, revoke, revoke_again, revoked, "a", 78),
     "a holder put back": Story(put_back, remember, remember_again, revoked, "a", 65),
 }
