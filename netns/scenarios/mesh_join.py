@@ -83,7 +83,7 @@ def state_on_disk(lab: Lab, report: Report, name: Name) -> None:
         etcds = re.match(r"/etc/etcd/keel|/var/lib/keel-etcd(?!/marker)", path)
         owner = "etcd" if etcds else "root"
         seen.add(path)
-        if mode != {"d": "700", "f": "600"}.get(kind) or {user, group} != {owner}:
+        if mode != {"d": "700", "f": "600", "s": "600"}.get(kind) or {user, group} != {owner}:
             wrong.append(line)
     places = {f"/var/lib/keel/mesh/{place}" for place in ("signing.key", "genesis", "roster")}
     report.expect(
