@@ -23,7 +23,8 @@ from keel.ports import Clock
 
 IDLE_SECONDS = 300.0
 LOOK_SECONDS = 1.0
-WORD_SECONDS = 0.2
+WORD_SECONDS = 1.0
+"""Between a connection and its word: on a busy machine who asks may be put aside amid the two."""
 TOLD_SECONDS = 60.0
 ANSWERS = 4
 

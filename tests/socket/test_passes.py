@@ -157,6 +157,7 @@ def test_more_answers_than_are_worked_at_are_refused_and_kicks_go_on(desk: Desk)
         return b"done"
 
     desk.act = wait
+    desk.listening.listen(32)  # as the unit has it
     with running(desk) as say, ThreadPoolExecutor(ANSWERS) as pool:
         asked = [pool.submit(say, Ask.GROUND) for _ in range(ANSWERS)]
         for _ in asked:
