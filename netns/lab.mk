@@ -18,7 +18,7 @@ lab-test: lab-deps venv ## the lab's own tests, on this machine's kernel
 
 .PHONY: etcd-test
 etcd-test: lab-deps venv ## keel's etcd settings, certificates and client against the real etcd
-	$(PY) -m pytest netns/etcd
+	$(PY) -m pytest -n 3 --dist worksteal netns/etcd
 
 .PHONY: image-test
 image-test: lab-deps ## the tests of test and lives with Debian 13's own Python
@@ -28,16 +28,15 @@ image-test: lab-deps ## the tests of test and lives with Debian 13's own Python
 scenarios: lab-deps ## the scenarios, with their table
 	netns/check
 
-# Side by side what takes one core at most: a type checker and a build; tests that wait for links and
-# for an etcd. Nothing else: the other tests take both cores, and a scenario feels what runs beside it.
+# Side by side what takes one core at most: a type checker and a build. Nothing else: the tests take
+# both cores, and an etcd or a scenario feels what runs beside it.
 TWO := --jobs=2 --output-sync=target
 
 .PHONY: check
 check: lab-deps ## everything that has to hold: what CI runs
 	$(MAKE) $(TWO) lint packages
-	$(MAKE) coverage slow fuzz lint-certificates
-	$(MAKE) $(TWO) image-test etcd-test
-	$(MAKE) lab-test scenarios
+	$(MAKE) coverage slow fuzz lint-certificates image-test
+	$(MAKE) etcd-test lab-test scenarios
 
 .PHONY: bench
 bench: lab-deps ## keel beside bare etcd in one run (PARTS="birth rejoin" for some); not in CI

@@ -35,6 +35,9 @@ from tests.pki import make as pki
 
 T = TypeVar("T")
 
+ELECTIONS = range(5)
+"""Each try of what an election in between spoils."""
+
 CLONE_NEWNET = 0x40000000
 FORMATION = FormationId("0123456789abcdef")
 TOKEN = cluster_token(pki.MESH, FORMATION)
@@ -213,6 +216,20 @@ def until(holds: Callable[[], object], *, seconds: float = 40.0) -> None:
             last = error
         time.sleep(0.1)
     raise AssertionError(f"not within {seconds} s: {last}")
+
+
+def panics(member: Member, by: GatewayClient, start: Callable[[], None]) -> bool:
+    """Whether its etcd, started so, ends in a panic over a log that is shorter than it said.
+
+    False when another one leads before that: only the leader that heard it remembers, and on a busy
+    machine the others may elect anew at any time. Only then is it right to try again.
+    """
+    term = by.status().raft_term
+    start()
+    process = member.process
+    assert process is not None
+    until(lambda: process.poll() is not None or by.status().raft_term != term, seconds=60)
+    return process.poll() == 2 and b"panic" in member.log.read_bytes()
 
 
 def from_inside(member: Member, act: Callable[[], T]) -> T:
