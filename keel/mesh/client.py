@@ -24,9 +24,9 @@ from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
 from keel.errors import PeerError
+from keel.mesh.firewallrules import CHANNEL_PORT
 from keel.ports import Clock, Deadline, Meanwhile
 
-PORT = 4780
 MAX_ANSWER_BYTES = 1 << 20
 CONNECT_SECONDS = 10.0
 KEEP_SECONDS = 15.0
@@ -43,7 +43,7 @@ class HttpChannel:
     """One kept-alive connection per peer, one request at a time on it. Safe between threads."""
 
     def __init__(
-        self, clock: Clock, *, port: int = PORT, max_answer_bytes: int = MAX_ANSWER_BYTES
+        self, clock: Clock, *, port: int = CHANNEL_PORT, max_answer_bytes: int = MAX_ANSWER_BYTES
     ) -> None:
         self._clock = clock
         self._port = port

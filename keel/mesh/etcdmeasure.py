@@ -12,10 +12,11 @@ from ipaddress import IPv6Address
 
 from keel import VERSION, codec
 from keel.errors import KeelError, PeerError
-from keel.mesh import clocks, etcdmember, fitness, selfrecord, talk, up
+from keel.mesh import clocks, etcdmember, fitness, selfrecord, talk
 from keel.mesh.asked import Asked, Kind
 from keel.mesh.etcdconf import UNIT
 from keel.mesh.exchange import ETCD_PATH
+from keel.mesh.firewallrules import CHANNEL_PORT
 from keel.mesh.fitness import Check, Examined
 from keel.mesh.formmsg import MAX_PEERS, PADDING_BYTES, ForeignEtcd, Link, Measure, Measured
 from keel.mesh.limits import MEASURES
@@ -89,7 +90,7 @@ def measure(host: Host, spec: Spec, peers: Iterable[IPv6Address]) -> Measured:
     here = codec.loads(Ground, host.passes(Ask.GROUND), max_bytes=MAX_ANSWER_BYTES)
     device = host.wireguard.show(spec.network.wireguard.interface)
     times = host.gauge.connect_times(
-        tuple(peers), up.CHANNEL_PORT, tries=TRIES, timeout_seconds=LINK_SECONDS
+        tuple(peers), CHANNEL_PORT, tries=TRIES, timeout_seconds=LINK_SECONDS
     )
     return Measured(
         mode=spec.installation.mode,

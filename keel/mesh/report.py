@@ -15,6 +15,7 @@ from keel.mesh.etcdids import id_text
 from keel.mesh.etcdlist import Listed
 from keel.mesh.etcdlook import EtcdSeen, Phase, Role
 from keel.mesh.etcdwords import Alarm, alarm_in
+from keel.mesh.firewallrules import CHANNEL_PORT
 from keel.mesh.liveness import SUSPECT_SECONDS, Liveness
 from keel.mesh.rights import Exposed
 from keel.mesh.status import MemberSeen, MeshSeen
@@ -42,7 +43,7 @@ MORE_VOTERS = (
 
 UNANSWERED = (
     "look again in half a minute: `keel mesh status`, also on {name}; if it stays so, a firewall on"
-    " one of the two shuts TCP port 4780 on the overlay, or full packets do not pass"
+    f" one of the two shuts TCP port {CHANNEL_PORT} on the overlay, or full packets do not pass"
 )
 """Its packets arrive; only its answers do not."""
 

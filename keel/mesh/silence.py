@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from keel.errors import PeerError
+from keel.mesh.firewallrules import CHANNEL_PORT
 from keel.mesh.token import Token
 from keel.mesh.wgconf import find_peer
 from keel.ports import WgDevice
@@ -14,8 +15,8 @@ NOTHING_CAME = (
 )
 ONLY_WIREGUARD = (
     "WireGuard there answered, so port and token are right: its channel does not listen (`keel mesh"
-    " status` there), a firewall there shuts TCP port 4780, or the network between carries no full"
-    " packets (1360 bytes); then run this again"
+    f" status` there), a firewall there shuts TCP port {CHANNEL_PORT}, or the network between"
+    " carries no full packets (1360 bytes); then run this again"
 )
 
 

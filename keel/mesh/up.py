@@ -24,6 +24,7 @@ from ipaddress import IPv4Address, IPv6Address
 
 from keel.errors import KeelError, ProcFailed
 from keel.mesh import firewallrules, netsettings, store, tended, wgconf
+from keel.mesh.firewallrules import CHANNEL_PORT
 from keel.mesh.invite import InviteState, claimed_members
 from keel.mesh.members import Member
 from keel.mesh.records import CRL, REMOVAL, VOTE
@@ -33,7 +34,6 @@ from keel.ports import Host, WgPeer
 from keel.spec.model import Spec, TcpBound, capability
 from keel.types import Capability, Endpoint, WgKey
 
-CHANNEL_PORT = 4780
 MESH_UNIT = "keel-mesh.service"
 SOCKET_UNIT = "keel-channel.socket"
 CHANNEL_UNIT = "keel-channel.service"

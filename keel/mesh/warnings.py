@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from keel.mesh.firewallrules import CHANNEL_PORT
+
 
 class Severity(StrEnum):
     WARNING = "warning"
@@ -117,7 +119,7 @@ KINDS: Mapping[str, Kind] = {
     "channel-down": Kind(
         severity=Severity.CRITICAL,
         text="the channel does not listen: no member can ask this node anything",
-        remedy="see who has TCP port 4780, `ss -ltnp`; then `keel mesh sync` starts it",
+        remedy=f"see who has TCP port {CHANNEL_PORT}, `ss -ltnp`; then `keel mesh sync` starts it",
     ),
     "file-exposed": Kind(
         severity=Severity.CRITICAL,

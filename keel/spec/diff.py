@@ -17,13 +17,13 @@ from ipaddress import IPv6Address
 
 from keel import codec
 from keel.mesh import etcdplan, window
+from keel.mesh.firewallrules import CHANNEL_PORT
 from keel.mesh.window import Settings, settings_of
 from keel.outcome import Plan, Step
 from keel.ports import UnitState, WgDevice
 from keel.spec.model import Overlay, Spec, TcpBound
 from keel.types import Capability, Endpoint, Mode
 
-CHANNEL_PORT = 4780
 NOTHING = "-"
 """What a name has on a side where there is no such thing."""
 
