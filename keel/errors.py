@@ -37,6 +37,9 @@ class KeelError(Exception):
     code: ClassVar[str] = "keel"
     exit: ClassVar[Exit] = Exit.INTERNAL
     http: ClassVar[int] = 500
+    for_others: ClassVar[str | None] = "it failed, for a reason that is its own"
+    """What another node is told of it: paths and other programs' words are this node's own
+    business. None where the summary says nothing of these."""
 
     def summary(self) -> str:
         return self.code
@@ -106,6 +109,7 @@ class SpecError(KeelError):
     code = "spec-invalid"
     exit = Exit.USAGE
     http = 400
+    for_others = "its spec cannot be read"
 
     def __init__(self, where: str, problem: str, *, file: Path | None = None) -> None:
         super().__init__(where, problem)
@@ -127,6 +131,7 @@ class Refused(KeelError):
     code = "refused"
     exit = Exit.REFUSED
     http = 409
+    for_others = None
 
     def __init__(self, rule: str, text: str, remedy: str) -> None:
         super().__init__(rule, text)
@@ -147,6 +152,7 @@ class BadValue(KeelError):
     code = "bad-value"
     exit = Exit.REFUSED
     http = 400
+    for_others = None
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(path, problem)
@@ -166,6 +172,7 @@ class BadSignature(KeelError):
     code = "bad-signature"
     exit = Exit.REFUSED
     http = 403
+    for_others = None
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
@@ -184,6 +191,7 @@ class PkiRejected(KeelError):
     code = "pki-rejected"
     exit = Exit.REFUSED
     http = 403
+    for_others = None
 
     def __init__(self, check: str, *, got: str, expected: str) -> None:
         super().__init__(check, got, expected)
@@ -205,6 +213,7 @@ class PeerError(KeelError):
     code = "peer"
     exit = Exit.INCOMPLETE
     http = 502
+    for_others = None
 
     def __init__(
         self,
@@ -235,6 +244,7 @@ class EtcdError(KeelError):
     code = "etcd"
     exit = Exit.INCOMPLETE
     http = 502
+    for_others = None
 
     def __init__(self, grpc_code: int, message: str) -> None:
         super().__init__(grpc_code, message)
@@ -269,6 +279,7 @@ class ProcFailed(KeelError):
     """Another program failed; its last words are kept."""
 
     code = "program-failed"
+    for_others = "a program on it failed"
 
     def __init__(self, argv: Sequence[str], returncode: int, stderr_tail: str) -> None:
         super().__init__(tuple(argv), returncode)
@@ -310,6 +321,7 @@ class StateCorrupt(KeelError):
 
     code = "state-corrupt"
     exit = Exit.REFUSED
+    for_others = "a file of its state cannot be read"
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(path, problem)
@@ -331,6 +343,7 @@ class DiskTrouble(KeelError):
 
     code = "disk-trouble"
     exit = Exit.INCOMPLETE
+    for_others = "its disk does not do what keel asked"
 
     def __init__(self, path: Path, error_number: int) -> None:
         super().__init__(path, error_number)
@@ -362,6 +375,7 @@ class LockHeld(KeelError):
     code = "locked"
     exit = Exit.LOCKED
     http = 503
+    for_others = None
 
     def __init__(self, pid: int | None, what: str) -> None:
         super().__init__(pid, what)
@@ -382,6 +396,7 @@ class DeadlinePassed(KeelError):
     code = "deadline"
     exit = Exit.INCOMPLETE
     http = 504
+    for_others = None
 
     def __init__(self, what: str, waiting_for: str) -> None:
         super().__init__(what, waiting_for)
@@ -399,6 +414,7 @@ class Internal(KeelError):
     """A promise inside keel was broken: a bug."""
 
     code = "internal"
+    for_others = "a bug in keel"
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)

@@ -13,16 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from keel import codec
-from keel.errors import (
-    BadValue,
-    DiskTrouble,
-    Internal,
-    KeelError,
-    ProcFailed,
-    Refused,
-    SpecError,
-    StateCorrupt,
-)
+from keel.errors import BadValue, KeelError, Refused
 
 MAX_PLAIN_BYTES = 4096
 _RULE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -90,12 +81,12 @@ def refusal_of(error: KeelError) -> Refusal:
 def is_private(error: KeelError) -> bool:
     """Whether its text is this node's own business: paths, other programs' words. Then it
     belongs into the own journal, and others learn of what kind it is."""
-    return type(error) in _PRIVATE
+    return error.for_others is not None
 
 
 def for_others(error: KeelError) -> str:
     """What another node is told of it."""
-    return _PRIVATE.get(type(error)) or error.summary()
+    return error.for_others or error.summary()
 
 
 def plain(code: str, summary: str) -> bytes:
@@ -125,13 +116,6 @@ def both_clocks(*, ours: datetime, theirs: datetime) -> Mapping[str, str]:
 
 
 _OWN_REMEDY = "`keel mesh status` and `journalctl -u keel-channel` on that member say more"
-_PRIVATE: Mapping[type[KeelError], str] = {
-    StateCorrupt: "a file of its state cannot be read",
-    DiskTrouble: "its disk does not do what keel asked",
-    SpecError: "its spec cannot be read",
-    ProcFailed: "a program on it failed",
-    Internal: "a bug in keel",
-}
 
 
 def _refusal(rule: str, text: str, remedy: str, details: Mapping[str, str]) -> Refusal:

@@ -103,6 +103,21 @@ def test_what_is_a_nodes_own_business_is_told_by_its_kind_alone(
     assert "that member" in refusal.remedy
 
 
+def test_only_these_errors_are_told_to_others_in_full_and_no_new_one() -> None:
+    told = {error.__name__ for error in KeelError.__subclasses__() if error.for_others is None}
+    assert told == {
+        "Refused",
+        "BadValue",
+        "BadSignature",
+        "PkiRejected",
+        "PeerError",
+        "EtcdError",
+        "LockHeld",
+        "DeadlinePassed",
+    }
+    assert is_private(KeelError())
+
+
 def test_what_concerns_both_is_told_as_it_is() -> None:
     assert for_others(LockHeld(7, "the lock")) == "the lock is held by process 7"
     assert not is_private(LockHeld(7, "the lock"))
