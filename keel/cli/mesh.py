@@ -130,7 +130,7 @@ class Leave:
     dry_run: bool
 
     def run(self, host: Host) -> Report:
-        from keel.cli import consent as consents
+        from keel.cli import prompt
         from keel.mesh import leave
         from keel.mesh.expulsion import Consent
         from keel.spec import specfile
@@ -140,7 +140,7 @@ class Leave:
         if self.dry_run:
             return render.plan_report(leave.plan(host, consent=consent))
         spec = specfile.load(host)
-        typed = consents.named(leave.own_name(host), self.confirm, yes=self.yes)
+        typed = prompt.ask_name(leave.own_name(host), self.confirm, yes=self.yes)
         done = leave.leave(host, spec, typed=typed, consent=consent)
         left = done.value
         notes = [f"keel: its keys and state are kept below {host.paths.left}"]

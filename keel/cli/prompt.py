@@ -8,7 +8,7 @@ from typing import TextIO
 from keel.errors import Refused
 
 
-def named(
+def ask_name(
     name: str,
     given: str | None,
     *,

@@ -6,9 +6,9 @@ import io
 
 import pytest
 
-from keel.cli.consent import named
 from keel.cli.mesh import LEAVE
 from keel.cli.parser import verb_parser
+from keel.cli.prompt import ask_name
 from keel.cli.remove import REMOVE
 from keel.cli.verb import Verb
 from keel.errors import Refused
@@ -17,7 +17,7 @@ from tests.cli.test_tokens import Terminal
 
 def test_at_a_terminal_the_name_is_asked_for_beside_the_data() -> None:
     said = io.StringIO()
-    assert named("web-3", None, yes=False, stdin=Terminal(" web-3 \n"), stderr=said) == "web-3"
+    assert ask_name("web-3", None, yes=False, stdin=Terminal(" web-3 \n"), stderr=said) == "web-3"
     assert said.getvalue().startswith("keel: web-3 leaves its mesh, for good")
     assert said.getvalue().endswith("type its name to go on: ")
 
@@ -33,22 +33,22 @@ def test_at_a_terminal_the_name_is_asked_for_beside_the_data() -> None:
 )
 def test_whatever_else_is_typed_changes_nothing(line: str, said: str) -> None:
     with pytest.raises(Refused) as caught:
-        named("web-3", None, yes=False, stdin=Terminal(line), stderr=io.StringIO())
+        ask_name("web-3", None, yes=False, stdin=Terminal(line), stderr=io.StringIO())
     assert (caught.value.rule, caught.value.summary()) == ("name-not-typed", said)
 
 
 def test_a_script_says_yes() -> None:
-    assert named("web-3", None, yes=True, stdin=io.StringIO()) is None
+    assert ask_name("web-3", None, yes=True, stdin=io.StringIO()) is None
 
 
 def test_yes_stands_for_no_other_name_that_was_given() -> None:
     with pytest.raises(Refused, match="this node is web-3, not web-2"):
-        named("web-3", "web-2", yes=True, stdin=io.StringIO())
+        ask_name("web-3", "web-2", yes=True, stdin=io.StringIO())
 
 
 def test_without_a_terminal_nobody_is_asked() -> None:
     with pytest.raises(Refused, match="no terminal"):
-        named("web-3", None, yes=False, stdin=io.StringIO("web-3\n"))
+        ask_name("web-3", None, yes=False, stdin=io.StringIO("web-3\n"))
 
 
 def test_the_help_says_whose_name_is_wanted_and_by_what() -> None:
