@@ -36,6 +36,8 @@ class Overlay(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
     mode: Mode = Mode.CLOUD
+    stated: bool = field(default=False, compare=False)
+    """Whether the spec has a mode at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,6 @@ MAX_SPEC_BYTES = 64 * 1024
 MAX_DEPTH = 8
 """The spec itself has five levels."""
 _INTERFACE = re.compile(r"keel[a-zA-Z0-9]{0,11}")  # IFNAMSIZ leaves 15 characters
-_MODE = re.compile(rb"^[^#\n]*\bmode\b[\"']?\s*:", re.MULTILINE)
 MAX_KEEPALIVE = 25
 """A member is suspect at 25 s without a packet."""
 
@@ -65,19 +64,6 @@ def parse_spec(raw: bytes, *, file: Path | None = None) -> Spec:
         return _spec(_load(raw))
     except SpecError as error:
         raise SpecError(error.where, error.problem, file=file) from error.__cause__
-
-
-def seems_to_set_mode(raw: bytes) -> bool:
-    """Whether a mode stands in this spec by the usual spelling of it: a look far cheaper than
-    `sets_mode`, which has the last word where this says no."""
-    return _MODE.search(raw) is not None
-
-
-def sets_mode(raw: bytes) -> bool:
-    """Whether a mode stands in this spec, which parses."""
-    found = _load(raw)
-    installation = found.get("installation") if isinstance(found, Mapping) else None
-    return isinstance(installation, Mapping) and "mode" in installation
 
 
 def render_spec(spec: Spec) -> str:
@@ -235,9 +221,7 @@ def _spec(value: object) -> Spec:
     top = _Section(value, "", ("installation", "node", "network", "overlays", "monitor"))
     network = top.section("network", ("wireguard", "tcp_bound"))
     return Spec(
-        installation=Installation(
-            mode=top.section("installation", ("mode",)).take("mode", _choice(Mode), Mode.CLOUD)
-        ),
+        installation=_installation(top.section("installation", ("mode",))),
         node=model.Node(name=top.section("node", ("name",)).take("name", _name, None)),
         network=Network(
             wireguard=_wireguard(
@@ -252,6 +236,11 @@ def _spec(value: object) -> Spec:
             channels=top.section("monitor", ("channels",)).take("channels", _list_of(_channel), ())
         ),
     )
+
+
+def _installation(section: _Section) -> Installation:
+    mode = section.take("mode", _choice(Mode), None)
+    return Installation() if mode is None else Installation(mode=mode, stated=True)
 
 
 def _wireguard(section: _Section) -> WireGuardSpec:

@@ -68,7 +68,7 @@ def wanted(host: Host, path: Path | None = None, *, needed: bool = False) -> Spe
         raise SpecError("", "no such file", file=place)
     spec = parse.parse_spec(raw or b"", file=place)
     if path is None:
-        _refuse_emptied(host, raw or b"")
+        _refuse_emptied(host, spec)
     return spec
 
 
@@ -76,10 +76,11 @@ def set_etcd(host: Host, state: Overlay) -> bool:
     """Write overlays.etcd into the spec, all else unchanged; False when it says so already."""
     raw = _read(host, host.paths.spec)
     before = NEW_SPEC if raw is None else raw
-    _refuse_emptied(host, before)
-    after = parse.set_etcd_overlay(before, state)
-    if after == before:
+    spec = parse.parse_spec(before)
+    _refuse_emptied(host, spec)
+    if spec.overlays.etcd is state:
         return False
+    after = parse.set_etcd_overlay(before, state)
     host.files.make_dir(host.paths.spec.parent, mode=0o755)
     host.files.write(host.paths.spec, after, mode=SPEC_MODE)
     return True
@@ -90,12 +91,12 @@ def enable_etcd(host: Host) -> None:
     set_etcd(host, Overlay.ENABLED)
 
 
-def _refuse_emptied(host: Host, raw: bytes) -> None:
-    if parse.seems_to_set_mode(raw):
+def _refuse_emptied(host: Host, spec: Spec) -> None:
+    if spec.installation.stated:
         return
     node = store.load(host)
     me = node.view.by_key(node.key) if node else None
-    if me is not None and me.capability is Capability.ETCD and not parse.sets_mode(raw):
+    if me is not None and me.capability is Capability.ETCD:
         raise SpecError(
             "installation.mode",
             "it is not there any more, though this node is a capable member by it: put the spec"

@@ -66,12 +66,20 @@ def cut_short(path: Path) -> None:
     path.write_text("node: {name: a}\n")
 
 
+def cut_out(path: Path) -> None:
+    path.write_text('monitor: {channels: [{type: command, argv: ["/bin/tell", "mode: loud"]}]}\n')
+
+
+def without_a_value(path: Path) -> None:
+    path.write_text("installation: {mode: }\n")
+
+
 def gone(path: Path) -> None:
     path.unlink()
 
 
 DAMAGES = (garbled, of_a_later_version, a_directory, a_link, a_pipe)
-LOSSES = (emptied, commented_out, cut_short, gone)
+LOSSES = (emptied, commented_out, cut_short, cut_out, without_a_value, gone)
 """What is a good spec on a node that was never capable."""
 damages = pytest.mark.parametrize(
     "damage", [pytest.param(d, id=d.__name__) for d in (*DAMAGES, *LOSSES)]

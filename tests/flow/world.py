@@ -50,7 +50,7 @@ from keel.mesh.window import Means, Removing, Window
 from keel.outcome import Done, Incomplete, Plan
 from keel.paths import Paths
 from keel.ports import Host
-from keel.spec import parse, specfile
+from keel.spec import specfile
 from keel.spec.model import Overlay, Spec
 from keel.spec.parse import parse_spec, set_etcd_overlay
 from keel.types import Nonce
@@ -352,8 +352,8 @@ class World:
         path = self.net.nodes[name].paths.spec
         if path.is_symlink() or not path.is_file():
             return specfile.wanted(self.host(name))
-        raw = path.read_bytes()
-        return _parse(raw) if parse.seems_to_set_mode(raw) else specfile.wanted(self.host(name))
+        spec = _parse(path.read_bytes())
+        return spec if spec.installation.stated else specfile.wanted(self.host(name))
 
     def loaded(self, name: str) -> Node:
         return store.require(self.host(name))
