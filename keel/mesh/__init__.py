@@ -19,7 +19,8 @@ The registry (etcd)
     on disk: etcdstate* etcdstore etcdbeside
     a pass: etcdtend duty* tended
     a member's grant: etcdcredentials etcdenrol etcdissue etcdlapse
-    its own etcd: etcdmember etcdplan* etcdconf* etcdids* etcdplace etcdenv
+    what the holder gave it: etcdtaken
+    its own etcd: etcdmember etcdown etcdplan* etcdconf* etcdids* etcdplace etcdenv
     every start: etcdguard* etcdstart etcdpermit
     asking etcd: etcdclient etcdwords* etcdchange etcdlist
     the birth: birth* etcdbirth

@@ -23,6 +23,7 @@ from keel.mesh import (
     etcdreserve,
     etcdstate,
     etcdstore,
+    etcdtaken,
     etcdtend,
     selfrecord,
     store,
@@ -115,7 +116,7 @@ def enrolment(host: Host, spec: Spec, token: Token, identity: store.Identity) ->
             host.files.write(host.paths.pending_etcd_root(token.mesh), token.root.encode())
     else:
         _, key = etcdstore.request_key(host)
-    return etcdmember.enrolment(host, token.mesh, identity.signing, key)
+    return etcdtaken.enrolment(host, token.mesh, identity.signing, key)
 
 
 def before_confirmation(
@@ -161,13 +162,13 @@ def _take(host: Host, joined: Joined) -> None:
         # The holder may have sent a newer record of the same birth meanwhile.
         idle = etcdstore.load_cluster(host).stage is Stage.IDLE
         if part.cluster_record is not None and idle:
-            etcdmember.take_record(host, joined.node, part.cluster_record)
+            etcdtaken.take_record(host, joined.node, part.cluster_record)
 
 
 def _take_grant(host: Host, node: Node, raw: bytes) -> None:
     grant = codec.loads(Grant, raw, max_bytes=etcdstore.MAX_CRL_BYTES)
     with store.locked(host, "the mesh"):
-        etcdmember.take_grant(host, node, grant, trusted=True)
+        etcdtaken.take_grant(host, node, grant, trusted=True)
 
 
 def _note_failure(host: Host, error: KeelError) -> None:

@@ -21,10 +21,11 @@ from keel.mesh import (
     etcdbeside,
     etcdissue,
     etcdlapse,
-    etcdmember,
     etcdmemory,
+    etcdown,
     etcdreserve,
     etcdstore,
+    etcdtaken,
     exchange,
     members,
     selfrecord,
@@ -115,7 +116,7 @@ def give_etcd_part(host: Host, node: Node, claim: Claim) -> EtcdPart:
         _note_confirmed(host, node)
         formed = _note_leader(host, node).formed is not None
     answers = {} if formed else probe_capable(host, node)
-    leader = formed or etcdmember.sees_leader(host)
+    leader = formed or etcdown.sees_leader(host)
     with store.locked(host, "the mesh"):
         node = store.require(host)
         admitted = {member.key: member.address for member in node.view.members}
@@ -148,7 +149,7 @@ def is_open(host: Host, removed: frozenset[SigningKey]) -> bool:
     if etcdstore.load_cluster(host).stage is Stage.STARTING:
         return True
     formation = birth.under_way(etcdstore.load_book(host), removed)
-    held = etcdmember.current_record(host)
+    held = etcdtaken.current_record(host)
     return formation is not None and (held is None or held.formation != formation.formation)
 
 
@@ -158,7 +159,7 @@ def begin(host: Host, node: Node) -> bytes | None:
     with store.locked(host, "the mesh"):
         book = _note_confirmed(host, node)
         formation = birth.under_way(book, frozenset(node.view.removed))
-        held = etcdmember.current_record(host)
+        held = etcdtaken.current_record(host)
         if (
             book.formed
             or formation is None
@@ -172,7 +173,7 @@ def tell_all(host: Host, node: Node, record: bytes, *, meanwhile: Meanwhile) -> 
     """Send a formation's record to its other parties at once: they have not started yet, and to
     ask each before would only cost a round trip. The holder's own etcd is started `meanwhile`: no
     leader is elected in a hurry before all three are there, so neither is to wait for the other."""
-    listed = etcdmember.parse_record(record).members
+    listed = etcdtaken.parse_record(record).members
     parties = [member for member in talk.others(node) if member.address in listed]
     return Seen(answers={}, waiting=(), told=_send(host, node, record, parties, meanwhile))
 
@@ -184,7 +185,7 @@ def holder_duty(host: Host, node: Node) -> Seen:
         if _note_leader(host, node).formed is not None:
             return Seen(answers={}, waiting=())  # from then on the list is etcd's
     answers = probe_capable(host, node)
-    leader = etcdmember.sees_leader(host)
+    leader = etcdown.sees_leader(host)
     record = None
     with store.locked(host, "the mesh"):
         node = store.require(host)
@@ -358,7 +359,7 @@ def _give_up(host: Host, node: Node, asked: AskToGiveUp) -> Waiting:
     keys = {party.key for party in asked.members}
     members = [member for member in talk.others(node) if member.key in keys]
     own = keys & {node.key}
-    statements = {key: etcdmember.give_up(host, node, asked.formation) for key in own}
+    statements = {key: etcdtaken.give_up(host, node, asked.formation) for key in own}
     heard = talk.ask_all(
         host,
         node,
@@ -390,7 +391,7 @@ def _give_up(host: Host, node: Node, asked: AskToGiveUp) -> Waiting:
 def _record_for(host: Host, node: Node, book: HolderBook, formation: Formation) -> bytes:
     """The record that the parties are to have, taken by the holder itself first: the one it has,
     or a new one when that has expired."""
-    held = etcdmember.current_record(host)
+    held = etcdtaken.current_record(host)
     raw = etcdstore.load_record(host)
     if (
         held is not None
@@ -399,10 +400,10 @@ def _record_for(host: Host, node: Node, book: HolderBook, formation: Formation) 
         and host.clock.now() < held.expires
     ):
         # a kill may have come between the record and the stage that names it
-        etcdmember.take_record(host, node, raw)
+        etcdtaken.take_record(host, node, raw)
         return raw
     signed = _sign_again(host, node, book, formation)
-    etcdmember.take_record(host, node, signed)
+    etcdtaken.take_record(host, node, signed)
     return signed
 
 
@@ -410,7 +411,7 @@ def _tell_parties(
     host: Host, node: Node, formation: Formation, record: bytes, answers: Answers
 ) -> tuple[str, ...]:
     """Send the record to every party that answers and is not in the cluster yet."""
-    held = etcdmember.current_record(host)
+    held = etcdtaken.current_record(host)
     epoch = held.epoch if held else 0
     parties = {one.key for one in formation.members}
     lacking = [
@@ -443,7 +444,7 @@ def _send(
 
 def _introductions(node: Node, record: bytes) -> tuple[bytes, ...]:
     """What makes the parties of a record known to each other: admissions and self records."""
-    listed = etcdmember.parse_record(record).members
+    listed = etcdtaken.parse_record(record).members
     found: dict[bytes, None] = {}
     for member in node.view.members:
         if member.address in listed:

@@ -1,6 +1,6 @@
 """The tend's first duty: this member's own grant, asked of the holder; the holder grants itself.
 
-Owns the asking. Whether the grant is believed is keel.mesh.etcdmember's and keel.mesh.etcdcheck's.
+Owns the asking. Whether the grant is believed is keel.mesh.etcdtaken's and keel.mesh.etcdcheck's.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from keel.errors import KeelError, PeerError, Refused
-from keel.mesh import etcdenrol, etcdissue, etcdmember, etcdreserve, etcdstore, store
+from keel.mesh import etcdenrol, etcdissue, etcdreserve, etcdstore, etcdtaken, store
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdholder import candidates, holder_of
 from keel.mesh.etcdstate import Wanted
@@ -51,7 +51,7 @@ def duty(host: Host, node: Node) -> Duty:
 def _ask(host: Host, node: Node, member: Member) -> None:
     grant = etcdenrol.ask(host, node, member, enrolment(host, node), node.key)
     with store.locked(host, "the mesh"):
-        etcdmember.take_grant(host, node, grant, trusted=may_ask(node.trust, member.key))
+        etcdtaken.take_grant(host, node, grant, trusted=may_ask(node.trust, member.key))
 
 
 def _not_yet(host: Host, node: Node, said: Mapping[Member, KeelError]) -> Duty:
@@ -71,7 +71,7 @@ def _not_yet(host: Host, node: Node, said: Mapping[Member, KeelError]) -> Duty:
 def enrolment(host: Host, node: Node) -> bytes:
     """This member's own request."""
     _, key = etcdstore.request_key(host)
-    return etcdmember.enrolment(host, node.mesh, node.identity.signing, key)
+    return etcdtaken.enrolment(host, node.mesh, node.identity.signing, key)
 
 
 def grant_oneself(host: Host, node: Node) -> None:
@@ -80,4 +80,4 @@ def grant_oneself(host: Host, node: Node) -> None:
         admitted = {member.key: member.address for member in node.view.members}
         request = enrolment(host, node)
         granted = etcdissue.grant(host, node, request, admitted=admitted)
-        etcdmember.take_grant(host, node, granted, trusted=True)
+        etcdtaken.take_grant(host, node, granted, trusted=True)

@@ -14,13 +14,14 @@ from keel.mesh import (
     etcdgrow,
     etcdissue,
     etcdmeasure,
-    etcdmember,
     etcdmemory,
+    etcdown,
     etcdplace,
     etcdrecover,
     etcdrestored,
     etcdrevoke,
     etcdstore,
+    etcdtaken,
     receive,
     selfrecord,
     store,
@@ -82,13 +83,13 @@ def own_state(host: Host, spec: Spec, node: Node) -> ProbeAnswer:
     roots = etcdstore.load_roots(host)
     granted = etcdstore.load_intermediate(host)
     crl = etcdstore.load_crl(host)
-    word = etcdmember.own_word(host)
+    word = etcdown.word(host)
     return ProbeAnswer(
         capability=selfrecord.own_capability(host, spec),
         confirmed=not host.files.exists(host.paths.pending_join(node.mesh)),
         window_open=store.window_is_open(host),
         stage=cluster.stage,
-        epoch=cluster.epoch if etcdmember.record_is_newest(host, cluster) else 0,
+        epoch=cluster.epoch if etcdtaken.record_is_newest(host, cluster) else 0,
         holder_epoch=held_epoch(host),
         crl_number=etcdcrl.read_crl(crl, roots).number if crl and roots else 0,
         sees_leader=word is not None and bool(word.leader),
@@ -98,7 +99,7 @@ def own_state(host: Host, spec: Spec, node: Node) -> ProbeAnswer:
         intermediate=etcdcert.serial_of(granted[1].certificate) if granted else None,
         given_up=cluster.given_up,
         etcd=word,
-        replacing=etcdmember.wants_replacement(host, node.key),
+        replacing=etcdtaken.wants_replacement(host, node.key),
     )
 
 
@@ -119,7 +120,7 @@ def _take_record(asked: Asked) -> TakeRecordAnswer:
     if wanted.introductions:
         receive.take_records(host, asked.spec, wanted.introductions, asked.member.key)
     with store.locked(host, "the mesh"):
-        checked = etcdmember.take_record(host, asked.node, wanted.record)
+        checked = etcdtaken.take_record(host, asked.node, wanted.record)
         cluster = etcdstore.load_cluster(host)
     if checked.again:  # a pass is at work with it already, unless a kill came in between
         host.units.start(up.FAST_TIMER, block=False)
@@ -150,7 +151,7 @@ def _take_grant(asked: Asked) -> TakeGrantAnswer:
 
 def _give_up(asked: Asked) -> GiveUpAnswer:
     """Promise never to start a formation whose leader this node never saw."""
-    return GiveUpAnswer(statement=etcdmember.give_up(asked.host, asked.node, asked.body.formation))
+    return GiveUpAnswer(statement=etcdtaken.give_up(asked.host, asked.node, asked.body.formation))
 
 
 def _place(asked: Asked) -> PlaceAnswer:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from keel.errors import PeerError, Refused
-from keel.mesh import etcdcert, etcdmember, etcdreserve, etcdstore, members, store, talk
+from keel.mesh import etcdcert, etcdreserve, etcdstore, etcdtaken, members, store, talk
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdholder import candidates, holder_member
 from keel.mesh.etcdmsg import Enroll, EnrollAnswer, Grant, TakeGrant, TakeGrantAnswer
@@ -110,7 +110,7 @@ def take(host: Host, node: Node, grant: Grant, giver: SigningKey) -> TakeGrantAn
                 "nothing: the timer tries again once that is through",
             )
         trusted = may_ask(node.trust, giver)
-        checked = etcdmember.take_grant(host, node, grant, trusted=trusted)
+        checked = etcdtaken.take_grant(host, node, grant, trusted=trusted)
     return TakeGrantAnswer(intermediate=etcdcert.serial_of(checked.intermediate))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from keel.errors import Refused
-from keel.mesh import etcdcert, etcdmember, etcdreserve, etcdstore, selfrecord, store, up
+from keel.mesh import etcdcert, etcdreserve, etcdstore, etcdtaken, selfrecord, store, up
 from keel.mesh.asked import Asked, Kind
 from keel.mesh.etcdholder import holder_of
 from keel.mesh.formmsg import (
@@ -59,7 +59,7 @@ def _enrolment(asked: Asked) -> EnrolmentAnswer:
         node = selfrecord.refresh(host, asked.spec, store.require(host))
         _obey(host, node, asked.member.key)
         _, key = etcdstore.request_key(host)
-        raw = etcdmember.enrolment(host, node.mesh, node.identity.signing, key)
+        raw = etcdtaken.enrolment(host, node.mesh, node.identity.signing, key)
     return EnrolmentAnswer(enrolment=raw, record=selfrecord.newest(node) or b"")
 
 
@@ -69,7 +69,7 @@ def _take_grant(asked: Asked) -> EnrolledAnswer:
     with store.locked(host, "the mesh"):
         node = store.require(host)
         _obey(host, node, asked.member.key)
-        checked = etcdmember.take_grant(host, node, asked.body.grant, trusted=True)
+        checked = etcdtaken.take_grant(host, node, asked.body.grant, trusted=True)
     up.kick_tend(host)
     return EnrolledAnswer(root=etcdcert.fingerprint(checked.roots[0]))
 

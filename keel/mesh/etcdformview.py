@@ -12,9 +12,9 @@ from keel.errors import EtcdError, KeelError, PeerError
 from keel.mesh import (
     birth,
     etcdcert,
-    etcdmember,
     etcdreserve,
     etcdstore,
+    etcdtaken,
     forming,
     selfrecord,
     store,
@@ -162,7 +162,7 @@ def _listed(host: Host) -> frozenset[IPv6Address]:
     try:
         urls = [url for one in host.etcd_at(LOCALHOST).members() for url in one.peer_urls]
     except EtcdError:
-        record = etcdmember.current_record(host)
+        record = etcdtaken.current_record(host)
         return frozenset(record.members if record else ())
     return frozenset(found for url in urls if (found := address_of_url(url)) is not None)
 

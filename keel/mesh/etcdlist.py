@@ -13,7 +13,7 @@ from enum import StrEnum
 from ipaddress import IPv6Address
 
 from keel.errors import EtcdError
-from keel.mesh import etcdmember
+from keel.mesh import etcdtaken
 from keel.mesh.etcdids import address_of_url, member_id
 from keel.mesh.etcdmsg import RecordState
 from keel.ports import EtcdMember, EtcdStatus, Host
@@ -79,7 +79,7 @@ def _alone(host: Host, *, answers: bool) -> Known:
             return Known(members=_listed(copy), source=Source.STALE)
         except EtcdError:
             pass  # a learner does not say; nor does one that is about to stop
-    record = etcdmember.current_record(host)
+    record = etcdtaken.current_record(host)
     if record is None:
         return Known()
     born = record.state is RecordState.NEW

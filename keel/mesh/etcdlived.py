@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from keel.errors import KeelError
-from keel.mesh import etcdmember, etcdstore, selfrecord, store, talk
+from keel.mesh import etcdown, etcdstore, selfrecord, store, talk
 from keel.mesh.duty import Duty, nothing
 from keel.mesh.etcdmsg import PROBE, PROBE_SECONDS, Probe, ProbeAnswer
 from keel.mesh.exchange import ETCD_PATH
@@ -26,7 +26,7 @@ PAUSE_SECONDS = 2.0
 def duty(host: Host, spec: Spec) -> Duty:
     """Count the hours that this disk lives through, and its starts: a restored one knows fewer
     than its peers were told. Only while etcd runs: its guard asks the peers first."""
-    if not etcdmember.sees_leader(host) or _counted_lately(host):
+    if not etcdown.sees_leader(host) or _counted_lately(host):
         return nothing(NAME, "counted within the hour")
     with store.locked(host, "the mesh"):
         before = etcdstore.load_lived(host)

@@ -20,6 +20,7 @@ from keel.mesh import (
     etcdlist,
     etcdlived,
     etcdmember,
+    etcdown,
     etcdplace,
     etcdplan,
     etcdstore,
@@ -94,7 +95,7 @@ def own_role(host: Host) -> Role:
     """This node's own etcd in a word; with a state that cannot be read none is known to serve."""
     try:
         stage = etcdstore.load_cluster(host).stage
-        return _role(stage, etcdmember.own_status(host) if stage is not Stage.IDLE else None)
+        return _role(stage, etcdown.status(host) if stage is not Stage.IDLE else None)
     except StateCorrupt:
         return Role.SILENT
 
@@ -111,7 +112,7 @@ def ask_own(host: Host) -> EtcdStatus | None:
     """What this node's own etcd says of itself and its cluster: asked once, for all of a look."""
     try:
         idle = etcdstore.load_cluster(host).stage is Stage.IDLE
-        return None if idle else etcdmember.own_status(host, listing=True)
+        return None if idle else etcdown.status(host, listing=True)
     except StateCorrupt:
         return None
 

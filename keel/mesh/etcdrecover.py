@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from keel.errors import PeerError, Refused
-from keel.mesh import etcdgrow, etcdmember, etcdstate, etcdstore, selfrecord, store, talk
+from keel.mesh import etcdgrow, etcdown, etcdstate, etcdstore, etcdtaken, selfrecord, store, talk
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdholder import holder_member
 from keel.mesh.etcdmsg import AskReplace, ReplaceAnswer
@@ -54,7 +54,7 @@ def recover(host: Host, spec: Spec, node: Node) -> Done[str] | Waiting:
     """Ask for the new place and take it; the tend starts etcd there. Waiting when the holder has to
     wait for something: the wish is kept, and the tend goes on. Already asked for is fine."""
     _check(host, spec)
-    if not etcdmember.wants_replacement(host, node.key):
+    if not etcdtaken.wants_replacement(host, node.key):
         _ask(host, node, dry_run=True)  # what is refused shall leave no wish behind
         with store.locked(host, "the mesh"):
             wish = Queued(
@@ -66,9 +66,9 @@ def recover(host: Host, spec: Spec, node: Node) -> Done[str] | Waiting:
 
 def duty(host: Host, node: Node) -> Duty:
     """Go on with a replacement that was asked for here, if there is one."""
-    if not etcdmember.wants_replacement(host, node.key):
+    if not etcdtaken.wants_replacement(host, node.key):
         return nothing(NAME, "no new place was asked for")
-    if etcdmember.serves(host):
+    if etcdown.serves(host):
         _fulfil(host, node)
         return done(NAME, "this member's etcd serves again; no new place is needed")
     try:
@@ -88,7 +88,7 @@ def _check(host: Host, spec: Spec) -> None:
             "this node can't run etcd",
             "install keel-overlay-etcd and set installation.mode: cloud_advanced in the spec",
         )
-    if etcdmember.serves(host):
+    if etcdown.serves(host):
         raise Refused(
             "replace-serves",
             "this member's etcd serves; there is nothing to replace",
@@ -113,7 +113,7 @@ def _go_on(host: Host, node: Node) -> Done[str] | Waiting:
         )
     with store.locked(host, "the mesh"):
         _outlive(host, node, selfrecord.lived_by(node, answer.newest_of_you))
-        etcdmember.take_record(host, node, answer.record)
+        etcdtaken.take_record(host, node, answer.record)
         _forget(host, node)
     return Done(value="this member has a new place; its etcd starts there as a learner")
 

@@ -29,9 +29,11 @@ from keel.mesh import (
     etcdchange,
     etcdconf,
     etcdmember,
+    etcdown,
     etcdrevoke,
     etcdstart,
     etcdstore,
+    etcdtaken,
     expulsion,
     store,
     up,
@@ -177,12 +179,12 @@ def refuse_expelled(host: Host, node: Node) -> None:
 def _refuse_lost(host: Host, node: Node, cluster: Cluster) -> None:
     """The guard's refusal (start-data-missing), told where people look: this member started once,
     and its data is gone."""
-    record = etcdmember.current_record(host)
+    record = etcdtaken.current_record(host)
     absent = host.overlay.data_state() is not DataState.PRESENT
     later = record is not None and record.state is RecordState.EXISTING
     if record is None or not (later and absent and etcdstart.begun(host, cluster)):
         return
-    asked = etcdmember.wants_replacement(host, node.key)
+    asked = etcdtaken.wants_replacement(host, node.key)
     if not asked and etcdstart.served(host.etcd_at, record, node.address):
         raise Refused(
             "etcd-data-missing", "this member served before, and its data is gone", DATA_LOST
@@ -203,7 +205,7 @@ def _end_place(host: Host, node: Node, key: SigningKey, name: str) -> str | Wait
     mine = next((one for one in found.waiting if name in one.what), None)
     if mine is not None or found.waiting:
         return mine or found.waiting[0]
-    record = etcdmember.current_record(host)
+    record = etcdtaken.current_record(host)
     was = record is not None and address in record.members
     return f"etcd: {name} is {'out of' if was else 'not in'} the list of members"
 
@@ -261,7 +263,7 @@ def _seats_by_word(node: Node, answers: Answers) -> tuple[Seat, ...]:
 
 def _gate_unseen(host: Host, subject: Member) -> Gate:
     """Without a list: a member of the cluster's record has a place, and no quorum is seen."""
-    record = etcdmember.current_record(host)
+    record = etcdtaken.current_record(host)
     listed = record is not None and subject.address in record.members
     return Gate.NO_QUORUM if listed else Gate.NOT_LISTED
 
@@ -275,7 +277,7 @@ def _seats(
     if isinstance(found, NoQuorum):
         return expulsion.still_listed(_missed(host, node), "the cluster's leader", found.why)
     healthy = set(doors)
-    if etcdmember.sees_leader(host):
+    if etcdown.sees_leader(host):
         healthy.add(node.address)
     gone = expulsion.removed_at(node.roster, node.view)
     seats = []
@@ -297,7 +299,7 @@ def _seats(
 
 def _missed(host: Host, node: Node) -> str:
     """Who of the removed is a member by the newest record; etcd itself can't be asked."""
-    gone, record = expulsion.removed_at(node.roster, node.view), etcdmember.current_record(host)
+    gone, record = expulsion.removed_at(node.roster, node.view), etcdtaken.current_record(host)
     listed = [one for one in record.members if one in gone] if record is not None else []
     return (
         ", ".join(expulsion.name_of(node.roster, gone[one]) for one in listed) or "a removed member"
@@ -348,7 +350,7 @@ def _is_due(host: Host, node: Node) -> bool:
     """Whether somebody removed may be listed: by the record, or because nobody looked since the
     last removal (or the boot)."""
     gone = expulsion.removed_at(node.roster, node.view)
-    record = etcdmember.current_record(host)
+    record = etcdtaken.current_record(host)
     if record is not None and any(one in gone for one in record.members):
         return True
     return bool(gone) and host.files.read(host.paths.expelled) != _clean(node)

@@ -23,6 +23,7 @@ from keel.mesh import (
     etcdenrol,
     etcdmember,
     etcdstore,
+    etcdtaken,
     renewal,
     store,
     talk,
@@ -124,7 +125,7 @@ def _renew_intermediate(host: Host, node: Node) -> Waiting | None:
     except PeerError as error:
         return Waiting(what=WHAT, waiting_for=member.display, why=error.text)
     with store.locked(host, "the mesh"):
-        etcdmember.take_grant(host, node, grant, trusted=may_ask(node.trust, member.key))
+        etcdtaken.take_grant(host, node, grant, trusted=may_ask(node.trust, member.key))
     return None
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 
-from keel.mesh import etcdchange, etcdmember, etcdstore, growth, store
+from keel.mesh import etcdchange, etcdown, etcdstore, etcdtaken, growth, store
 from keel.mesh.birth import Party
 from keel.mesh.etcdbirth import Answers, probe_capable
 from keel.mesh.etcdchange import NoQuorum
@@ -62,12 +62,12 @@ def look(
         return Waiting(
             what="the cluster's growth", waiting_for="the cluster's leader", why=found.why
         )
-    own = etcdmember.own_word(host)
+    own = etcdown.word(host)
     words = _words(node, found.members, answers, own)
     anew = {m.key for m, one in answers.items() if one.replacing}
     if replacing is not None:
         anew.add(replacing)
-    if etcdmember.wants_replacement(host, node.key):
+    if etcdtaken.wants_replacement(host, node.key):
         anew.add(node.key)
     with store.locked(host, "the mesh"):
         listed = _in_words(host, node, found.members, joiner)

@@ -17,16 +17,10 @@ from collections.abc import Mapping
 from ipaddress import IPv6Address
 
 from keel.errors import KeelError
-from keel.mesh import birth, etcdchange, etcdissue, etcdmember, etcdstore, store, talk
+from keel.mesh import birth, etcdchange, etcdissue, etcdstore, etcdtaken, store, talk
 from keel.mesh.birth import Formation
 from keel.mesh.etcdbirth import CLUSTER, Answers
-from keel.mesh.etcdmsg import (
-    ClusterRecord,
-    ProbeAnswer,
-    RecordState,
-    TakeRecord,
-    TakeRecordAnswer,
-)
+from keel.mesh.etcdmsg import ClusterRecord, ProbeAnswer, RecordState, TakeRecord, TakeRecordAnswer
 from keel.mesh.etcdstate import Stage
 from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.members import Member
@@ -53,7 +47,7 @@ def record_for(host: Host, node: Node, listed: EtcdMembers, address: IPv6Address
         replaces = _replaces(host, address)
         if replaces is not None:
             return _sign(host, node, listed, replaces=replaces)
-        held, raw = etcdmember.current_record(host), etcdstore.load_record(host)
+        held, raw = etcdtaken.current_record(host), etcdstore.load_record(host)
         if held is None or raw is None or _differs(host, held, listed):
             return _sign_common(host, node, listed)
         lives = host.clock.now() < held.expires and held.state is RecordState.EXISTING
@@ -79,7 +73,7 @@ def _common(
     host: Host, node: Node, listed: EtcdMembers, answers: Answers
 ) -> tuple[bytes, tuple[Member, ...]]:
     """The record for everybody, signed anew when it has to be, and who lacks it."""
-    held, raw = etcdmember.current_record(host), etcdstore.load_record(host)
+    held, raw = etcdtaken.current_record(host), etcdstore.load_record(host)
     if held is None or raw is None or _differs(host, held, listed):
         raw = _sign_common(host, node, listed)
         all_of_them = (m for m, answer in answers.items() if _may_have_it(host, listed, m, answer))
@@ -107,7 +101,7 @@ def _own_places(
     host: Host, node: Node, listed: EtcdMembers, answers: Answers
 ) -> dict[Member, bytes]:
     """Records with `replaces`, for who has a new place and did not hear of it yet."""
-    held = etcdmember.current_record(host)
+    held = etcdtaken.current_record(host)
     epoch = 0 if held is None else held.epoch
     found = {}
     for member, answer in answers.items():
@@ -153,7 +147,7 @@ def _sign_common(host: Host, node: Node, listed: EtcdMembers) -> bytes:
     that it knows what it signed (S4)."""
     raw = _sign(host, node, listed)
     if node.address in etcdchange.addresses(listed):
-        etcdmember.take_record(host, node, raw)
+        etcdtaken.take_record(host, node, raw)
     else:
         etcdstore.save_record(host, raw)
     return raw

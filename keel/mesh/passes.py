@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from keel import codec
 from keel.errors import Refused
-from keel.mesh import etcdmeasure, etcdmember, etcdstore, up
+from keel.mesh import etcdmeasure, etcdown, etcdstore, up
 from keel.mesh.etcdstate import Stage
 from keel.mesh.passmsg import Ask, Beside
 from keel.ports import Host
@@ -41,7 +41,7 @@ def answer(host: Host, word: str) -> bytes:
 
 def _halt(host: Host) -> None:
     """Stop an etcd that never saw a leader, for good; Refused when it is a cluster's."""
-    if etcdmember.sees_leader(host) or etcdstore.load_cluster(host).stage is Stage.FORMED:
+    if etcdown.sees_leader(host) or etcdstore.load_cluster(host).stage is Stage.FORMED:
         raise Refused(
             "formation-alive",
             "this node's etcd is a cluster's",

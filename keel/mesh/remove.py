@@ -20,8 +20,8 @@ from keel.errors import Refused
 from keel.mesh import (
     drafts,
     etcdholder,
-    etcdmember,
     etcdremove,
+    etcdtaken,
     members,
     netwindow,
     removal,
@@ -152,7 +152,7 @@ def _pass_gates(
 
 def _observe(host: Host, node: Node, member: Member, mode: Mode) -> RemovalView:
     answers = mode is Mode.LOST and bool(spread.answered(spread.ping(host, node, (member,))))
-    record = etcdmember.current_record(host)
+    record = etcdtaken.current_record(host)
     return RemovalView(
         me=node.key,
         subject=member.key,
@@ -228,7 +228,7 @@ def _spread(
     told, not_told = spread.tell(host, node, talk.others(node), records) if records else ((), ())
     found = _removed(node, removing.subject, removing.name, removing.address, removing.means)
     enforced = etcdremove.after_removal(host, node, removing.subject, removing.name)
-    record = etcdmember.current_record(host)
+    record = etcdtaken.current_record(host)
     stays = not found.counts and record is not None and removing.address in record.members
     found = replace(
         found,

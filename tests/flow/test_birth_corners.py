@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from keel.errors import KeelError, Refused
-from keel.mesh import etcdbirth, etcdmember, etcdstore, store, talk, wire
+from keel.mesh import etcdbirth, etcdmember, etcdstore, etcdtaken, store, talk, wire
 from keel.mesh.etcdmsg import GiveUp, GiveUpAnswer
 from keel.mesh.etcdstate import Stage
 from keel.mesh.exchange import ETCD_PATH
@@ -142,7 +142,7 @@ def test_a_member_of_a_cluster_gives_up_another_formation_and_stays_in_its_own(
     world = born(tmp_path)
     host = world.host("b")
     before = etcdstore.load_cluster(host)
-    raw = etcdmember.give_up(host, world.loaded("b"), FormationId("0" * 32))
+    raw = etcdtaken.give_up(host, world.loaded("b"), FormationId("0" * 32))
     assert wire.signers(wire.decode(raw, max_bytes=len(raw))) == (world.loaded("b").key,)
     after = etcdstore.load_cluster(host)
     assert (after.stage, after.formation) == (Stage.FORMED, before.formation)

@@ -16,8 +16,8 @@ from keel.mesh import (
     etcdcert,
     etcdholder,
     etcdissue,
-    etcdmember,
     etcdstore,
+    etcdtaken,
     records,
     store,
     wire,
@@ -233,7 +233,7 @@ def test_a_formation_with_a_leader_is_not_given_up(tmp_path: Path) -> None:
     formation = etcdstore.load_cluster(world.host("b")).formation
     assert formation is not None
     with pytest.raises(Refused) as caught:
-        etcdmember.give_up(world.host("b"), world.loaded("b"), formation)
+        etcdtaken.give_up(world.host("b"), world.loaded("b"), formation)
     assert caught.value.rule == "formation-alive"
 
 
@@ -264,8 +264,8 @@ def test_members_obey_the_highest_holder_statement_and_never_an_older_one(tmp_pa
             a, world.loaded("a"), book.formations[-1], epoch=epoch, state=RecordState.EXISTING
         )
 
-    etcdmember.take_record(b, world.loaded("b"), signed(book.epoch + 1, 2))
+    etcdtaken.take_record(b, world.loaded("b"), signed(book.epoch + 1, 2))
     assert etcdholder.held_epoch(b) == 2
     with pytest.raises(Refused) as caught:
-        etcdmember.take_record(b, world.loaded("b"), signed(book.epoch + 2, 1))
+        etcdtaken.take_record(b, world.loaded("b"), signed(book.epoch + 2, 1))
     assert caught.value.rule == "holder-old"

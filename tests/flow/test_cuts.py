@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from keel.mesh import etcdcert, etcdmember, etcdstore, store
+from keel.mesh import etcdcert, etcdstore, etcdtaken, store
 from keel.mesh.etcdstate import Stage
 from keel.mesh.invite import Phase
 from keel.paths import Paths
@@ -71,7 +71,7 @@ def knows(host: Host) -> Knows:
     records = node.roster.entries if node else {}
     invites = store.load_invites(host)
     cluster = etcdstore.load_cluster(host)
-    record = etcdmember.current_record(host)
+    record = etcdtaken.current_record(host)
     etcdstore.load_queue(host)
     etcdstore.load_failures(host)
     etcdstore.load_crl(host)

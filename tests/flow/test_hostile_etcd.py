@@ -19,10 +19,11 @@ from keel.mesh import (
     etcdenrol,
     etcdissue,
     etcdlived,
-    etcdmember,
     etcdmemory,
+    etcdown,
     etcdrevoke,
     etcdstore,
+    etcdtaken,
     members,
     receive,
     store,
@@ -189,7 +190,7 @@ def test_nobody_speaks_for_the_etcd_of_another(tmp_path: Path) -> None:
     (learner,) = [m for m in growing.the_cluster(world).members.values() if m.learner]
     learner.caught_up = True  # 3.5.16 would promote it, dead or not
     growing.off(world, "d")
-    voter = etcdmember.own_word(world.host("a"))
+    voter = etcdown.word(world.host("a"))
     assert voter is not None
     word = replace(voter, member_id=EtcdMemberId(learner.id), learner=True)
     lies(world, "e", probe=lambda said: replace(said, etcd=word))
@@ -204,7 +205,7 @@ def test_enrolments_in_a_loop_end_and_the_ledger_stays_small(world: World) -> No
     reasons = []
     for n in range(MAX_UNEXPIRED + 4):
         key = etcdcert.new_key(Secret(bytes(range(n, n + etcdcert.KEY_ENTROPY_BYTES))))
-        request = etcdmember.enrolment(host, node.mesh, node.identity.signing, key)
+        request = etcdtaken.enrolment(host, node.mesh, node.identity.signing, key)
         try:
             etcdenrol.ask(host, node, holder, request, node.key)
         except PeerError as error:

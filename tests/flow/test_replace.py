@@ -13,7 +13,7 @@ import pytest
 
 from keel.cli.etcd import Recover
 from keel.errors import EtcdError, Exit, KeelError, PeerError, Refused
-from keel.mesh import etcdgrow, etcdmember, etcdrecover, etcdstore, growth, up
+from keel.mesh import etcdgrow, etcdrecover, etcdstore, etcdtaken, growth, up
 from keel.mesh.duty import Duty, Result
 from keel.mesh.etcdstate import Lived, Stage
 from keel.mesh.members import find
@@ -80,7 +80,7 @@ def whole_again(world: World, name: str) -> None:
     world.timers(*BORN)
     assert world.host(name).etcd_at(LOCALHOST).get(b"early") == b"kept"
     assert etcdstore.load_cluster(world.host(name)).stage is Stage.FORMED
-    assert not etcdmember.wants_replacement(world.host(name), world.loaded(name).key)
+    assert not etcdtaken.wants_replacement(world.host(name), world.loaded(name).key)
     assert len(the_cluster(world).members) == 3
     assert len(world.etcd.births()) == 1
 
@@ -180,7 +180,7 @@ def test_the_holders_answer_is_lost_and_the_tend_goes_on(
     world.net.lose(lost, source="b", path="/v1/etcd", count=1, skip=1)
     with pytest.raises(PeerError):
         recover(world, "b")
-    assert etcdmember.wants_replacement(world.host("b"), world.loaded("b").key)
+    assert etcdtaken.wants_replacement(world.host("b"), world.loaded("b").key)
     whole_again(world, "b")
 
 
@@ -189,7 +189,7 @@ def test_the_holder_is_off_and_the_wish_is_not_kept_before_it_said_yes(world: Wo
     off(world, "a")
     with pytest.raises(PeerError):
         recover(world, "b")
-    assert not etcdmember.wants_replacement(world.host("b"), world.loaded("b").key)
+    assert not etcdtaken.wants_replacement(world.host("b"), world.loaded("b").key)
 
 
 def test_while_another_voter_is_down_the_new_place_waits_for_it(world: World) -> None:
@@ -283,7 +283,7 @@ def test_without_a_quorum_of_the_others_it_is_refused(world: World) -> None:
     lose(world, "b")
     off(world, "c")
     assert refused(lambda: recover(world, "b")) == "replace-no-quorum"
-    assert not etcdmember.wants_replacement(world.host("b"), world.loaded("b").key)
+    assert not etcdtaken.wants_replacement(world.host("b"), world.loaded("b").key)
 
 
 def test_of_four_with_one_down_another_is_no_quorum_less(world: World) -> None:
@@ -384,7 +384,7 @@ def ask_in_vain(world: World) -> None:
 
 def test_asked_for_once_more_it_goes_on(world: World) -> None:
     ask_in_vain(world)
-    assert etcdmember.wants_replacement(world.host("b"), world.loaded("b").key)
+    assert etcdtaken.wants_replacement(world.host("b"), world.loaded("b").key)
     assert isinstance(recover(world, "b"), Done)
     whole_again(world, "b")
 
