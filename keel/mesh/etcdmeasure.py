@@ -19,7 +19,7 @@ from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.firewallrules import CHANNEL_PORT
 from keel.mesh.fitness import Check, Examined
 from keel.mesh.formmsg import MAX_PEERS, PADDING_BYTES, ForeignEtcd, Link, Measure, Measured
-from keel.mesh.limits import MEASURES
+from keel.mesh.limits import LASTS
 from keel.mesh.members import Member
 from keel.mesh.passmsg import MAX_ANSWER_BYTES, Ask, Ground
 from keel.mesh.store import Node
@@ -36,7 +36,7 @@ HELD_UP_SECONDS = 0.9
 
 
 def kinds() -> Mapping[str, Kind]:
-    return {REPORT: Kind(body=Measure, act=_report, bound=MEASURES)}
+    return {REPORT: Kind(body=Measure, act=_report, bound=LASTS)}
 
 
 def examine(host: Host, spec: Spec, node: Node, members: Iterable[Member]) -> tuple[Check, ...]:

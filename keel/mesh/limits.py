@@ -62,9 +62,8 @@ QUICK = Bound(rate=Rate(per_second=2.0, burst=60))
 KICKS = Bound(rate=Rate(per_second=0.25, burst=20))
 """Has a pass run: hardly oftener than the fast timer would."""
 LASTS = Bound(at_once=2, of_member=1, rate=Rate(per_second=0.2, burst=10))
-"""Asks others, or stops a unit, before it answers."""
-MEASURES = Bound(at_once=2, of_member=1, rate=Rate(per_second=0.2, burst=10))
-"""Takes seconds on purpose; two who form at once both have to hear that they do."""
+"""Asks others, stops a unit or measures before it answers. Two at once: who form at the same time
+both have to hear that they do."""
 ADMITS = Bound(at_once=2, of_member=1, rate=Rate(per_second=0.5, burst=20))
 """The registry's part of a join, which may ask the whole cluster."""
 
