@@ -23,7 +23,7 @@ The registry (etcd)
     its own etcd: etcdmember etcdown etcdplan* etcdconf* etcdids* etcdplace etcdenv
     every start: etcdguard* etcdstart etcdpermit
     asking etcd: etcdclient etcdwords* etcdchange etcdlist
-    the birth: birth* etcdbirth
+    the birth: birth* etcdbook etcdbirth
     by hand: forming* etcdform etcdformview etcdformdoors etcdreserve fitness* etcdmeasure
     growing: growth* etcdgrow etcdsight etcdspread
     a lost member: etcdrecover

@@ -18,7 +18,7 @@ from keel import codec
 from keel.errors import KeelError
 from keel.mesh import (
     birth,
-    etcdbeside,
+    etcdbook,
     etcdissue,
     etcdlapse,
     etcdmemory,
@@ -67,7 +67,7 @@ from keel.mesh.store import Node
 from keel.mesh.token import EtcdHint
 from keel.outcome import Waiting
 from keel.ports import Host, Meanwhile
-from keel.types import Capability, FormationId, Nonce, SigningKey
+from keel.types import Capability, SigningKey
 
 CLUSTER = "cluster"
 GIVE_UP = "give-up"
@@ -113,8 +113,8 @@ def give_etcd_part(host: Host, node: Node, claim: Claim) -> EtcdPart:
     if etcdstore.load_authority(host) is None:
         return _holder_is_elsewhere(host, node)
     with store.locked(host, "the mesh"):
-        _note_confirmed(host, node)
-        formed = _note_leader(host, node).formed is not None
+        etcdbook.note_confirmed(host, node)
+        formed = etcdbook.note_leader(host, node).formed is not None
     answers = {} if formed else probe_capable(host, node)
     leader = formed or etcdown.sees_leader(host)
     with store.locked(host, "the mesh"):
@@ -157,7 +157,7 @@ def begin(host: Host, node: Node) -> bytes | None:
     """The record of a formation that was confirmed since the last pass, taken by the holder itself;
     asks nobody: the others wait for it."""
     with store.locked(host, "the mesh"):
-        book = _note_confirmed(host, node)
+        book = etcdbook.note_confirmed(host, node)
         formation = birth.under_way(book, frozenset(node.view.removed))
         held = etcdtaken.current_record(host)
         if (
@@ -182,17 +182,19 @@ def holder_duty(host: Host, node: Node) -> Seen:
     """Give birth when it is time, and see to it that every party of a formation has its record, or
     that it is given up once it can have no leader."""
     with store.locked(host, "the mesh"):
-        if _note_leader(host, node).formed is not None:
+        if etcdbook.note_leader(host, node).formed is not None:
             return Seen(answers={}, waiting=())  # from then on the list is etcd's
     answers = probe_capable(host, node)
     leader = etcdown.sees_leader(host)
     record = None
     with store.locked(host, "the mesh"):
         node = store.require(host)
-        _note_confirmed(host, node)
+        etcdbook.note_confirmed(host, node)
         view = birth_view(host, node, answers, sees_leader=leader)
         decided = birth.plan_birth(view, host.clock.now())
-        book = _reserve(host, view, decided) if isinstance(decided, GiveBirth) else view.book
+        book = (
+            etcdbook.reserve(host, view, decided) if isinstance(decided, GiveBirth) else view.book
+        )
         formation = birth.under_way(book, view.removed)
         abandoned = isinstance(decided, AskToGiveUp)
         if formation and not abandoned:
@@ -243,7 +245,7 @@ def birth_view(
         window_open=store.window_is_open(host),
         by_hand=etcdreserve.forms_here(host, node),
         removed=frozenset(node.view.removed),
-        started_here=_started_here(host),
+        started_here=etcdbook.started_here(host),
     )
 
 
@@ -254,7 +256,7 @@ def _birth_at_admission(
     decided = birth.plan_birth(view, host.clock.now())
     match decided:
         case GiveBirth():
-            book = _reserve(host, view, decided)
+            book = etcdbook.reserve(host, view, decided)
             formation = book.formations[-1]
             if joiner not in formation.members:
                 return EtcdHint.WAITING, None, "others were granted earlier and form first"
@@ -281,76 +283,14 @@ def _holder_is_elsewhere(host: Host, node: Node) -> EtcdPart:
     )
 
 
-def _reserve(host: Host, view: BirthView, decided: GiveBirth) -> HolderBook:
-    book = birth.reserve(
-        view,
-        decided,
-        formation=FormationId(host.chance.bytes(8).hex()),
-        nonce=Nonce(host.chance.bytes(16).hex()),
-        now=host.clock.now(),
-    )
-    etcdstore.save_book(host, book)
-    return book
-
-
 def _sign_new(host: Host, node: Node, formation: Formation, epoch: int) -> bytes:
     return etcdissue.sign_record(host, node, formation, epoch=epoch, state=RecordState.NEW)
 
 
 def _sign_again(host: Host, node: Node, book: HolderBook, formation: Formation) -> bytes:
     """The same birth under the next epoch."""
-    book = birth.next_epoch(book)
-    etcdstore.save_book(host, book)
+    book = etcdbook.use_epoch(host, book)
     return _sign_new(host, node, formation, book.epoch)
-
-
-def _note_confirmed(host: Host, node: Node) -> HolderBook:
-    """The roster says who confirmed, also when this node died before `joined` did."""
-    book = etcdstore.load_book(host)
-    confirmed = birth.confirm_live(book, [member.key for member in node.view.members])
-    if confirmed != book:
-        etcdstore.save_book(host, confirmed)
-    return confirmed
-
-
-def _note_leader(host: Host, node: Node) -> HolderBook:
-    book, born = etcdstore.load_book(host), _born(host, node)
-    if book.formed or born is None:
-        return book
-    book = birth.note_leader(book, born)
-    etcdstore.save_book(host, book)
-    return book
-
-
-def _born(host: Host, node: Node) -> Formation | None:
-    """The formation that this node saw a leader of, as its own cluster.json names it."""
-    cluster = etcdstore.load_cluster(host)
-    if (
-        cluster.stage is not Stage.FORMED
-        or cluster.formation is None
-        or cluster.nonce is None
-        or cluster.cluster_id is None
-    ):
-        return None
-    now = host.clock.now()
-    return Formation(
-        formation=cluster.formation,
-        nonce=cluster.nonce,
-        members=(Party(address=node.address, key=node.key),),
-        cluster_id=cluster.cluster_id,
-        reserved=now,
-        expires=now,
-        confirmed=True,
-    )
-
-
-def _started_here(host: Host) -> frozenset[FormationId]:
-    """Formations that this node's own etcd took part in, by cluster.json and by the marker beside
-    its data."""
-    cluster = etcdstore.load_cluster(host)
-    marker = etcdbeside.load_marker(host)
-    found = {cluster.formation, marker.formation if marker else None}
-    return frozenset(one for one in found if one is not None and one not in cluster.given_up)
 
 
 def _give_up(host: Host, node: Node, asked: AskToGiveUp) -> Waiting:

@@ -21,8 +21,8 @@ from datetime import datetime
 
 from keel.errors import KeelError, PkiRejected, Refused
 from keel.mesh import (
-    birth,
     etcdbirth,
+    etcdbook,
     etcdcert,
     etcdcrl,
     etcdmemory,
@@ -32,8 +32,7 @@ from keel.mesh import (
     talk,
 )
 from keel.mesh.asked import Asked
-from keel.mesh.birth import Formation as Birth
-from keel.mesh.birth import HolderBook, Party
+from keel.mesh.birth import HolderBook
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdcert import Authority
 from keel.mesh.etcdchain import check_grant
@@ -129,7 +128,7 @@ def _take(host: Host, node: Node, told: Told) -> Restored:
         number = _take_crl(host, answer.crl)
         record = _read(host, answer.record)
         if record is not None and answer.formed:
-            _take_formation(host, node, record)
+            etcdbook.note_born(host, node, record)
         note = replace(
             note,
             crl_number=max(note.crl_number, number),
@@ -194,28 +193,6 @@ def _read(host: Host, raw: bytes | None) -> ClusterRecord | None:
         return read_record(raw or b"", etcdstore.load_roots(host))
     except Refused:
         return None
-
-
-def _take_formation(host: Host, node: Node, record: ClusterRecord) -> None:
-    """The cluster that was born after the disk was copied is the cluster (U2)."""
-    book = etcdstore.load_book(host)
-    if book.formed is not None:
-        return
-    parties = tuple(
-        Party(address=one.address, key=one.key)
-        for one in node.view.members
-        if one.address in record.members
-    )
-    born = Birth(
-        formation=record.formation,
-        nonce=record.nonce,
-        members=parties,
-        cluster_id=record.cluster_id,
-        reserved=record.issued,
-        expires=record.expires,
-        confirmed=True,
-    )
-    etcdstore.save_book(host, birth.note_leader(book, born))
 
 
 def _sign_on(host: Host, node: Node, note: Restored) -> int:

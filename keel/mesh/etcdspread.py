@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from ipaddress import IPv6Address
 
 from keel.errors import KeelError
-from keel.mesh import birth, etcdchange, etcdissue, etcdstore, etcdtaken, store, talk
+from keel.mesh import birth, etcdbook, etcdchange, etcdissue, etcdstore, etcdtaken, store, talk
 from keel.mesh.birth import Formation
 from keel.mesh.etcdbirth import CLUSTER, Answers
 from keel.mesh.etcdmsg import ClusterRecord, ProbeAnswer, RecordState, TakeRecord, TakeRecordAnswer
@@ -156,8 +156,7 @@ def _sign_common(host: Host, node: Node, listed: EtcdMembers) -> bytes:
 def _sign(
     host: Host, node: Node, listed: EtcdMembers, *, replaces: EtcdMemberId | None = None
 ) -> bytes:
-    book = birth.next_epoch(etcdstore.load_book(host))
-    etcdstore.save_book(host, book)
+    book = etcdbook.use_epoch(host, etcdstore.load_book(host))
     return etcdissue.sign_record(
         host,
         node,

@@ -13,6 +13,7 @@ from keel.errors import EtcdError, Refused
 from keel.mesh import (
     birth,
     drafts,
+    etcdbirth,
     etcdcert,
     etcdholder,
     etcdissue,
@@ -173,6 +174,30 @@ def test_a_holder_that_died_before_its_note_of_the_confirmation_gives_birth_all_
     etcdstore.save_book(host, unconfirmed)
     world.rest(*NAMES)
     assert_one_cluster(world)
+
+
+def test_an_older_copy_of_the_book_learns_the_cluster_and_its_members_again(tmp_path: Path) -> None:
+    world = born(tmp_path)
+    host, node = world.host("a"), world.loaded("a")
+    (before,) = etcdstore.load_book(host).formations
+    etcdstore.save_book(host, birth.HolderBook())
+    etcdbirth.holder_duty(host, node)
+    book = etcdstore.load_book(host)
+    assert book.formed == before.formation
+    assert {one.address for one in book.formations[0].members} == {
+        one.address for one in before.members
+    }
+
+
+def test_a_leader_that_was_seen_without_a_record_to_go_by_makes_no_note_and_no_birth(
+    tmp_path: Path,
+) -> None:
+    world = born(tmp_path)
+    host = world.host("a")
+    host.files.remove(host.paths.etcd_record)
+    etcdstore.save_book(host, birth.HolderBook())
+    etcdbirth.holder_duty(host, world.loaded("a"))
+    assert etcdstore.load_book(host) == birth.HolderBook()
 
 
 def test_the_holder_signs_no_record_that_nobody_lacks(tmp_path: Path) -> None:
