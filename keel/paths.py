@@ -205,6 +205,11 @@ class Paths:
         return self.root / "var/lib/keel-etcd/data"
 
     @cached_property
+    def etcd_log(self) -> Path:
+        """etcd's write-ahead log."""
+        return self.etcd_data / "member/wal"
+
+    @cached_property
     def etcd_marker(self) -> Path:
         """{formation, attempt} of the only birth that may use the data beside it."""
         return self.root / "var/lib/keel-etcd/marker.json"

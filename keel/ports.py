@@ -420,10 +420,10 @@ class EtcdOverlay(Protocol):
 
 
 class DataState(StrEnum):
-    """What stands where keel's etcd keeps its data."""
+    """What stands where keel's etcd keeps its data; over NO_LOG (no WAL) it would begin anew."""
 
     ABSENT = "absent"
-    EMPTY = "empty"
+    EMPTY, NO_LOG = "empty", "no-log"
     PRESENT = "present"
 
 

@@ -7,7 +7,8 @@ rule of its own with its remedy. keel.mesh.etcdstart observes and writes.
      the running cluster itself lists this member as one that never started, it starts `existing`:
      that can join the cluster and can't give birth to another.
 (G3) Over an empty or missing directory never once the cluster was formed: two of three wiped and
-     started again would be a healthy empty cluster.
+     started again would be a healthy empty cluster. A directory without a write-ahead log is as
+     good as empty, whatever else is in it.
 (G4) The marker is durable before the first start.
 (G5) What is laid is what the record and the state directory say; a late CRL stops nothing.
 """
@@ -150,7 +151,8 @@ def judge_start(view: StartView, now: datetime) -> Allowed:
             "peers remember a later state of this disk: it was restored or copied",
             RESTORED,
         )
-    if view.data is DataState.PRESENT:
+    whole, other = view.data is DataState.PRESENT, not matches(view.marker, view.cluster)
+    if whole or (view.data is DataState.NO_LOG and other):
         return _over_data(view, loaded)
     return _over_nothing(view, loaded)
 

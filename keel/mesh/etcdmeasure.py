@@ -142,7 +142,7 @@ def _foreign(host: Host) -> ForeignEtcd:
     if host.overlay.stray() is StrayMember.FOREIGN:
         return ForeignEtcd.STRAY
     unmarked = not host.files.exists(host.paths.etcd_marker)
-    if host.overlay.data_state() is DataState.PRESENT and unmarked:
+    if unmarked and host.overlay.data_state() in (DataState.PRESENT, DataState.NO_LOG):
         return ForeignEtcd.DATA
     runs = host.units.state(UNIT).active in ("active", "activating", "reloading")
     if runs and not etcdmember.is_laid(host):

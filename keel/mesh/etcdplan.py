@@ -178,9 +178,10 @@ def _may_issue(view: MemberView) -> bool:
 
 def _own_ground(view: MemberView) -> list[Step]:
     """Data: nothing is started over what is not its own (E16)."""
-    if matches(view.marker, view.cluster) and view.data is DataState.PRESENT:
+    ours = matches(view.marker, view.cluster)
+    if ours and view.data is DataState.PRESENT:
         return []
-    if view.data is DataState.PRESENT:
+    if view.data is DataState.PRESENT or (view.data is DataState.NO_LOG and not ours):
         if not _was_ours(view.marker, view.cluster):
             raise Refused(
                 "etcd-data-foreign",

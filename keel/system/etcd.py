@@ -95,7 +95,10 @@ class EtcdUnit:
     def data_state(self) -> DataState:
         if not self._files.exists(self._paths.etcd_data):
             return DataState.ABSENT
-        return DataState.PRESENT if self._files.names(self._paths.etcd_data) else DataState.EMPTY
+        # by this and nothing else etcd itself tells a member that goes on from one that begins
+        if any(name.endswith(".wal") for name in self._files.names(self._paths.etcd_log)):
+            return DataState.PRESENT
+        return DataState.NO_LOG if self._files.names(self._paths.etcd_data) else DataState.EMPTY
 
     def set_data_aside(self, label: str) -> Path | None:
         moved = None

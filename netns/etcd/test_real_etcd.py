@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import ssl
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +22,10 @@ from keel.mesh.etcdmsg import RecordState, new_record
 from keel.mesh.etcdpki import Credential, encode_credential
 from keel.mesh.etcdstart import awaits
 from keel.mesh.etcdwords import Cause, cause_of
+from keel.paths import Paths
+from keel.ports import DataState
+from keel.system.etcd import EtcdUnit
+from keel.system.fs import DurableFiles
 from keel.types import Nonce, SigningKey
 from netns.etcd.cluster import (
     FORMATION,
@@ -36,6 +41,8 @@ from netns.etcd.cluster import (
     run,
     until,
 )
+from tests.fakes.effects import Effects
+from tests.fakes.machine import FakeProc, FakeUnits
 from tests.pki import make as pki
 
 ABC = [address(name) for name in "abc"]
@@ -114,6 +121,23 @@ def test_a_leader_is_remembered_by_one_that_starts_again_alone(born: Network) ->
         lambda: from_inside(b, lambda: those_with_leader(at, [ABC[0], ABC[2]], timeout_seconds=5))
         == (ABC[0],)
     )
+
+
+def test_without_its_log_etcd_begins_anew_over_the_rest_and_keel_tells_the_two_apart(
+    born: Network, tmp_path: Path
+) -> None:
+    c, paths = born.members["c"], Paths(root=tmp_path / "root")
+    paths.etcd_data.parent.mkdir(parents=True)
+    paths.etcd_data.symlink_to(c.scratch / "data")
+    unit = EtcdUnit(paths, files=DurableFiles(), units=FakeUnits(Effects()), proc=FakeProc())
+    assert unit.data_state() is DataState.PRESENT
+    c.kill()
+    before = c.log.stat().st_size
+    shutil.rmtree(paths.etcd_log)
+    assert unit.data_state() is DataState.NO_LOG
+    c.start("abc", RecordState.EXISTING)
+    until(lambda: list(paths.etcd_log.glob("*.wal")))
+    until(lambda: b'"starting local member"' in c.log.read_bytes()[before:])
 
 
 def test_the_late_third_is_awaited_and_joins_the_cluster_as_existing(network: Network) -> None:

@@ -59,6 +59,7 @@ LEARNER = replace(
     [
         (BIRTH, RecordState.NEW, MINE),
         (replace(BIRTH, data=DataState.EMPTY), RecordState.NEW, MINE),
+        (replace(RUNNING, data=DataState.NO_LOG), RecordState.NEW, None),
         (replace(BIRTH, marker=MINE), RecordState.NEW, None),
         (replace(BIRTH, marker=Marker(formation=F2, attempt=1)), RecordState.NEW, MINE),
         (LEARNER, RecordState.EXISTING, MINE),
@@ -75,7 +76,8 @@ LEARNER = replace(
         (replace(FORMED, lived=5, lived_elsewhere=5), RecordState.EXISTING, None),
     ],
     ids=[
-        "a birth", "a birth over an empty directory", "killed after the marker",
+        "a birth", "a birth over an empty directory", "killed before the log was begun",
+        "killed after the marker",
         "the marker of data that was moved aside", "a learner", "a learner sees the leader",
         "the cluster was born and waits for it",
         "a start again before it was formed", "a start again beside a leader", "formed",
@@ -122,6 +124,9 @@ OTHER_ROOT = make.root(generation=2)
         (replace(FORMED, marker=Marker(formation=F1, attempt=2)), "start-data-foreign"),
         (replace(FORMED, data=DataState.ABSENT), "start-data-missing"),
         (replace(FORMED, data=DataState.EMPTY, marker=None), "start-data-missing"),
+        (replace(FORMED, data=DataState.NO_LOG), "start-data-missing"),
+        (replace(FORMED, data=DataState.NO_LOG, marker=None), "start-data-unmarked"),
+        (replace(RUNNING, data=DataState.NO_LOG, marker=None), "start-data-unmarked"),
         (replace(BIRTH, served=True), "start-data-missing"),
         (replace(BIRTH, record=None), "start-no-record"),
         (laid(env=ENV[RecordState.EXISTING]), "start-env-stale"),
@@ -133,8 +138,8 @@ OTHER_ROOT = make.root(generation=2)
         "empty trust", "another root laid", "two roots pinned", "the record's root is another",
         "no CRL in crl.der", "another root's CRL", "another's certificate", "no certificate in it",
         "removed", "restored", "unmarked", "unmarked, formed", "another formation's data",
-        "another attempt's data", "formed, no data", "formed, empty",
-        "served before", "no record",
+        "another attempt's data", "formed, no data", "formed, empty", "formed, no log",
+        "unmarked, formed, no log", "unmarked, no log", "served before", "no record",
         "stale environment", "no state in the environment", "somebody has a leader",
     ],
 )  # fmt: skip

@@ -97,13 +97,14 @@ def test_from_a_taken_record_to_a_started_etcd() -> None:
         (replace(FORMED, unit=replace(ON, enabled=False)), ["start-etcd"]),
         (replace(FORMED, stray=StrayMember.FOREIGN), []),
         (replace(STARTED, unit=OFF, data=DataState.EMPTY), ["start-etcd"]),
+        (replace(STARTED, unit=OFF, data=DataState.NO_LOG), ["start-etcd"]),
     ],
     ids=[
         "idle", "granted", "granted beside a stranger", "granted while another runs",
         "granted and issued", "started", "no leader yet", "a leader", "formed",
         "renewed", "stopped", "running without our drop-in", "not enabled",
         "a stray after the birth",
-        "killed between marker and start",
+        "killed between marker and start", "killed before the log was begun",
     ],
 )  # fmt: skip
 def test_the_steps_that_are_left(view: MemberView, expected: list[str]) -> None:
@@ -177,6 +178,8 @@ def test_data_of_an_earlier_attempt_is_set_aside(marker: Marker) -> None:
         (replace(FORMED, marker=Marker(formation=F1, attempt=0)), "etcd-data-foreign"),
         (replace(FORMED, data=DataState.ABSENT), "etcd-data-missing"),
         (replace(FORMED, data=DataState.EMPTY), "etcd-data-missing"),
+        (replace(FORMED, data=DataState.NO_LOG), "etcd-data-missing"),
+        (replace(STARTED, data=DataState.NO_LOG, marker=None), "etcd-data-foreign"),
         (replace(FRESH, stray=StrayMember.FOREIGN), "etcd-stray-foreign"),
         (
             replace(ELECTED, running=Running(cluster_id=EtcdClusterId(1), has_leader=True)),
@@ -185,7 +188,8 @@ def test_data_of_an_earlier_attempt_is_set_aside(marker: Marker) -> None:
     ],
     ids=[
         "unmarked", "another formation's", "a later attempt's", "idle, and started before",
-        "formed, an earlier attempt's", "formed, no data", "formed, empty", "somebody's stray",
+        "formed, an earlier attempt's", "formed, no data", "formed, empty",
+        "formed, no log", "unmarked, no log", "somebody's stray",
         "another cluster answers",
     ],
 )  # fmt: skip

@@ -92,7 +92,8 @@ def install(
 
 def begun(node: FakeNode, marker: Marker = MINE) -> FakeNode:
     """And etcd ran here."""
-    (node.paths.etcd_data / "member").mkdir(parents=True)
+    node.paths.etcd_log.mkdir(parents=True)
+    (node.paths.etcd_log / "0.wal").touch()
     node.paths.etcd_marker.write_bytes(codec.dumps(marker))
     return node
 

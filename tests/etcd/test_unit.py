@@ -87,7 +87,8 @@ def test_only_a_start_without_data_is_judged_before(
         calls.append(node.units.unit("etcd.service").starts)
 
     if data:
-        (node.paths.etcd_data / "member").mkdir(parents=True)
+        node.paths.etcd_log.mkdir(parents=True)
+        (node.paths.etcd_log / "0.wal").touch()
     unit = EtcdUnit(
         node.paths, files=node.files, units=node.units, proc=node.proc, before_birth=judge
     )
@@ -130,12 +131,18 @@ def test_a_stop_masks_so_that_no_boot_and_no_upgrade_starts_it(node: FakeNode) -
     ]
 
 
-def test_data_is_absent_empty_or_present(node: FakeNode) -> None:
+def test_data_is_what_has_a_write_ahead_log(node: FakeNode) -> None:
     unit = unit_of(node)
     assert unit.data_state() is DataState.ABSENT
     node.paths.etcd_data.mkdir(parents=True)
     assert unit.data_state() is DataState.EMPTY
-    (node.paths.etcd_data / "member").mkdir()
+    (node.paths.etcd_data / "member/snap").mkdir(parents=True)
+    (node.paths.etcd_data / "member/snap/db").touch()
+    assert unit.data_state() is DataState.NO_LOG
+    node.paths.etcd_log.mkdir()
+    (node.paths.etcd_log / "0.tmp").touch()  # made ahead, and in no use
+    assert unit.data_state() is DataState.NO_LOG
+    (node.paths.etcd_log / f"{0:016x}-{0:016x}.wal").touch()
     assert unit.data_state() is DataState.PRESENT
 
 

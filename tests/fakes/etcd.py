@@ -103,7 +103,7 @@ class Process:
             "member": self.member,
             "had_leader": self.had_leader,
         }
-        file = self.node.paths.etcd_data / "member/fake.json"
+        file = self.node.paths.etcd_data / "member/wal/0.wal"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(kept))
 
@@ -180,10 +180,10 @@ class FakeEtcd:
         return False
 
     def _saved(self, node: FakeNode) -> bool:
-        return (node.paths.etcd_data / "member/fake.json").exists()
+        return (node.paths.etcd_data / "member/wal/0.wal").exists()
 
     def _resume(self, node: FakeNode, env: dict[str, str]) -> Process:
-        saved = json.loads((node.paths.etcd_data / "member/fake.json").read_text())
+        saved = json.loads((node.paths.etcd_data / "member/wal/0.wal").read_text())
         cluster = next(each for each in self.clusters if each.serial == saved["serial"])
         process = self._process(node, env, cluster, saved["member"])
         process.had_leader = saved["had_leader"]
@@ -370,7 +370,7 @@ class FakeGateway:
         return status
 
     def _errors(self, process: Process, *, led: bool) -> tuple[str, ...]:
-        found = () if led else ("etcdserver: no leader",)
+        found: tuple[str, ...] = () if led else ("etcdserver: no leader",)
         self._world.check()
         for one in sorted(self._world.processes.values(), key=lambda each: each.node.name):
             if one.cluster is process.cluster and one.node.name in self._world.full:

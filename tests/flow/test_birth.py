@@ -353,6 +353,7 @@ def named_in(record: bytes) -> tuple[IPv6Address, ...]:
     [
         pytest.param(("etcd_data",), id="data"),
         pytest.param(("etcd_data", "etcd_marker"), id="data and marker"),
+        pytest.param(("etcd_log",), id="write-ahead log"),
     ],
 )
 def test_two_of_three_wiped_refuse_to_start_and_say_what_to_do(
