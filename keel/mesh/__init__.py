@@ -24,7 +24,8 @@ The registry (etcd)
     every start: etcdguard* etcdstart etcdpermit
     asking etcd: etcdclient etcdwords* etcdchange etcdlist
     the birth: birth* etcdbook etcdbirth
-    by hand: forming* etcdform etcdformview etcdformdoors etcdreserve fitness* etcdmeasure
+    by hand: forming* etcdform etcdformview etcdformdoors fitness* etcdmeasure
+    who may form: reservation* etcdreserve
     growing: growth* etcdgrow etcdsight etcdspread
     a lost member: etcdrecover
     going: expulsion* etcdremove etcdrevoke etcdcrlspread

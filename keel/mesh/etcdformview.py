@@ -15,7 +15,6 @@ from keel.mesh import (
     etcdreserve,
     etcdstore,
     etcdtaken,
-    forming,
     selfrecord,
     store,
     talk,
@@ -28,8 +27,9 @@ from keel.mesh.etcdids import address_of_url
 from keel.mesh.etcdmsg import PROBE, PROBE_SECONDS, Probe, ProbeAnswer
 from keel.mesh.etcdstate import Stage, Wanted
 from keel.mesh.exchange import ETCD_PATH
-from keel.mesh.forming import FormView, Peer, Reservation
+from keel.mesh.forming import FormView, Peer
 from keel.mesh.members import Member
+from keel.mesh.reservation import Reservation, live
 from keel.mesh.store import Node
 from keel.ports import Deadline, Host
 from keel.spec.model import Spec
@@ -137,7 +137,7 @@ def _view(
         ),
         without=without,
         reserved=reserved,
-        held=forming.live(reservation, host.clock.now()),
+        held=live(reservation, host.clock.now()),
         held_name=_name(node, reservation.by) if reservation else "",
     )
 

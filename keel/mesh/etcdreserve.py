@@ -1,15 +1,15 @@
 """For whom this node is reserved while the cluster is formed by hand (forming.json).
 
-Owns the file. Whether this node may reserve itself is keel.mesh.forming's.
+Owns the file. Whether this node may reserve itself is keel.mesh.reservation's.
 (V1) The reservation is on disk before it is answered, and holds across restarts.
 """
 
 from __future__ import annotations
 
 from keel import codec
-from keel.mesh import etcdstore, forming, selfrecord, store, talk
+from keel.mesh import etcdstore, reservation, selfrecord, store, talk
 from keel.mesh.etcdholder import holder_of
-from keel.mesh.forming import Reservation, ReserveView
+from keel.mesh.reservation import Reservation, ReserveView
 from keel.mesh.store import Node
 from keel.mesh.trust import may_ask
 from keel.ports import Host
@@ -24,7 +24,7 @@ def load(host: Host) -> Reservation | None:
 
 def held(host: Host) -> Reservation | None:
     """The reservation that holds now."""
-    return forming.live(load(host), host.clock.now())
+    return reservation.live(load(host), host.clock.now())
 
 
 def forms_here(host: Host, node: Node) -> bool:
@@ -34,11 +34,11 @@ def forms_here(host: Host, node: Node) -> bool:
 
 
 def reserve(host: Host, spec: Spec, node: Node, by: SigningKey) -> Reservation:
-    """This node reserved for `by`, on disk; Refused by forming.reserve's rules. Hold the lock."""
+    """This node reserved for `by`, on disk; Refused by its rules. Hold the lock."""
     talk.refuse_wrong_clock(host)
     before = load(host)
     name = node.view.by_key(before.by) if before else None
-    found = forming.reserve(
+    found = reservation.reserve(
         ReserveView(
             me=node.key,
             capable=selfrecord.own_capability(host, spec) is Capability.ETCD,

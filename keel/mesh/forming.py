@@ -8,19 +8,18 @@ Rules:
 (P2) Without an etcd root, or with one that no other member knows of yet, every capable member, and
      every silent one that never said whether it is capable, reserves itself for this node first, in
      order of address: of two that form at once one is refused at the first member they share.
-(P3) A reservation is for ten minutes and for one key. Asked again by the same key it begins anew.
-(P4) A root is made after every reservation and before any enrolment; no record before the last
+(P3) A root is made after every reservation and before any enrolment; no record before the last
      enrolment.
-(P5) A birth has three members: the holder and the two first granted, in order of address among
+(P4) A birth has three members: the holder and the two first granted, in order of address among
      those granted at once. The others wait in line for a place as learner.
-(P6) A root that no other member trusts yields to another that somebody does.
+(P5) A root that no other member trusts yields to another that somebody does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from ipaddress import IPv6Address
 
@@ -29,10 +28,9 @@ from keel.mesh.birth import BIRTH_SIZE
 from keel.mesh.etcdcert import Serial
 from keel.mesh.etcdmsg import ProbeAnswer
 from keel.mesh.etcdstate import Stage
+from keel.mesh.reservation import Reservation
 from keel.outcome import Plan, Step, Waiting
 from keel.types import Capability, Fingerprint, FormationId, SigningKey
-
-RESERVED_FOR = timedelta(minutes=10)
 
 AGAIN = "then run this again"
 UNDER_WAY = Waiting(
@@ -51,32 +49,6 @@ class Action(StrEnum):
     ENROL = "enrol"
     GIVE_BIRTH = "give-birth"
     QUEUE_LEARNER = "queue-learner"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reservation:
-    """forming.json: this node takes etcd's first root from `by` alone until then."""
-
-    by: SigningKey
-    since: datetime
-    until: datetime
-    extra: Mapping[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReserveView:
-    """A member that is asked to reserve itself. `holder`: who holds the root as far as it knows;
-    `authority`: it holds one itself; `asker_name`, `held_name`: as it shows them."""
-
-    me: SigningKey
-    capable: bool
-    trusts_asker: bool
-    authority: bool
-    holder: SigningKey | None
-    stage: Stage
-    window_open: bool
-    held: Reservation | None
-    held_name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,48 +97,6 @@ class FormView:
     reserved: frozenset[SigningKey] = frozenset()
     held: Reservation | None = None
     held_name: str = ""
-
-
-def live(reservation: Reservation | None, now: datetime) -> Reservation | None:
-    """The reservation while it holds (P3); one that a clock made which ran ahead never does."""
-    if reservation is None or not now < reservation.until <= now + 2 * RESERVED_FOR:
-        return None
-    return reservation
-
-
-def reserve(view: ReserveView, by: SigningKey, now: datetime) -> Reservation:
-    """The reservation of this member for `by`; Refused by: reserve-not-trusted, reserve-window,
-    reserve-in-cluster, reserve-root-known, reserve-taken."""
-    if view.capable and by != view.me and not view.trusts_asker:
-        raise Refused(
-            "reserve-not-trusted",
-            "the node that forms is no trust root of this capable member",
-            "`keel mesh trust add --root` on that member, naming the node that forms",
-        )
-    if view.window_open:
-        raise Refused(
-            "reserve-window",
-            "a change to the network waits for its confirmation there",
-            "wait until it is confirmed or undone, then form again",
-        )
-    if view.stage is not Stage.IDLE:
-        raise Refused(
-            "reserve-in-cluster", "it is in a cluster already", "look at `keel mesh etcd status`"
-        )
-    if (view.authority and by != view.me) or view.holder not in (None, by):
-        raise Refused(
-            "reserve-root-known",
-            "it knows of an etcd root already",
-            "`keel mesh etcd status` names the holder: form on that node",
-        )
-    held = live(view.held, now)
-    if held is not None and held.by != by:
-        raise Refused(
-            "reserve-taken",
-            f"it is reserved for {view.held_name}, who forms the cluster",
-            "nothing: that one goes on; if it was cut off, form again in ten minutes",
-        )
-    return Reservation(by=by, since=now, until=now + RESERVED_FOR)
 
 
 def decide(view: FormView) -> Plan:
@@ -295,7 +225,7 @@ def _check_peers(view: FormView, peers: tuple[Peer, ...]) -> None:
 
 
 def _check_lost(view: FormView, peers: tuple[Peer, ...]) -> None:
-    """Before all else: a cluster that grew from the other root looks strange, too (P6)."""
+    """Before all else: a cluster that grew from the other root looks strange, too (P5)."""
     if view.root is None or view.established:
         return
     others = [one.name for one in peers if one.answer and one.answer.root not in (None, view.root)]
@@ -333,7 +263,7 @@ def _check_roots(view: FormView, answers: list[tuple[Peer, ProbeAnswer]]) -> Non
 
 
 def lost(why: str) -> Refused:
-    """Of two that formed at once the other won (P6)."""
+    """Of two that formed at once the other won (P5)."""
     return Refused(
         "form-lost",
         f"another node has formed first: {why}",
@@ -382,7 +312,7 @@ def _root(view: FormView) -> list[Step]:
 
 
 def _chosen(ready: Iterable[Peer]) -> tuple[list[Peer], list[Peer]]:
-    """Who gives birth beside the holder, and who comes later (P5)."""
+    """Who gives birth beside the holder, and who comes later (P4)."""
     first = sorted(
         ready,
         key=lambda one: (

@@ -26,9 +26,9 @@ from keel.mesh import (
 from keel.mesh.duty import Duty, Result
 from keel.mesh.etcdmsg import Grant, TakeGrant, TakeGrantAnswer
 from keel.mesh.etcdstate import Queued, Wanted, enqueue
-from keel.mesh.forming import Reservation
 from keel.mesh.limits import ADMITS
 from keel.mesh.members import find
+from keel.mesh.reservation import Reservation
 from keel.outcome import Waiting
 from keel.types import Capability, SigningKey
 from tests.flow.arranged import arranged

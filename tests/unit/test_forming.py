@@ -12,17 +12,8 @@ from keel.errors import Refused
 from keel.mesh.etcdcert import Serial
 from keel.mesh.etcdmsg import ProbeAnswer
 from keel.mesh.etcdstate import Stage
-from keel.mesh.forming import (
-    RESERVED_FOR,
-    FormView,
-    Peer,
-    Reservation,
-    ReserveView,
-    decide,
-    leading,
-    live,
-    reserve,
-)
+from keel.mesh.forming import FormView, Peer, decide, leading
+from keel.mesh.reservation import RESERVED_FOR, Reservation, ReserveView, live, reserve
 from keel.outcome import Plan
 from keel.types import Capability, Fingerprint, FormationId, SigningKey
 
