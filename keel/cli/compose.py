@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 from typing import TextIO
 
+from keel.etcdport import EtcdApi
 from keel.paths import Paths
-from keel.ports import ChannelOut, Clock, EtcdApi, Files, Host, Meanwhile
+from keel.ports import ChannelOut, Clock, Files, Host, Meanwhile
 from keel.system.alerts import Messengers
 from keel.system.chance import SystemChance
 from keel.system.clock import SystemClock
@@ -114,7 +115,7 @@ class LazyChannel:
 
 @dataclass(frozen=True, slots=True)
 class Gateways:
-    """keel.ports.EtcdAt with the newest pair of leaves that is whole."""
+    """keel.etcdport.EtcdAt with the newest pair of leaves that is whole."""
 
     paths: Paths
     files: Files

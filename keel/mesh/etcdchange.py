@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address
 
 from keel.errors import EtcdError
+from keel.etcdport import EtcdApi, EtcdMember
 from keel.mesh.etcdids import address_of_url, id_text, peer_url
 from keel.mesh.etcdwords import Cause, cause_of, corrupt_members
 from keel.mesh.growth import ONE_AT_A_TIME, VOTER_DOWN
 from keel.outcome import Waiting
-from keel.ports import EtcdApi, EtcdMember, Host
+from keel.ports import Host
 from keel.types import LOCALHOST
 
 STATUS_SECONDS = 5.0

@@ -1,6 +1,6 @@
 """etcd's v3 JSON gateway over TLS, with keel's client certificate (an adapter; E2, E7).
 
-Speaks HTTP/1.1 by http.client to one member and returns the records of keel.ports. Debian's
+Speaks HTTP/1.1 by http.client to one member and returns the records of keel.etcdport. Debian's
 gateway is not upstream's (etcd-facts, 2): 64-bit numbers are strings, zero fields are left out, an
 unknown request field is ignored without a word, errors come in two shapes.
 (J1) One connection per call, within one deadline: connect, TLS, answer and the last byte of it. A
@@ -28,9 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from keel.errors import EtcdError, Internal
+from keel.etcdport import EtcdAt, EtcdMember, EtcdStatus
 from keel.mesh.etcdids import CLIENT_PORT, PEER_PORT
 from keel.mesh.etcdwords import GrpcCode
-from keel.ports import Clock, Deadline, EtcdAt, EtcdMember, EtcdStatus
+from keel.ports import Clock, Deadline
 
 MAX_ANSWER_BYTES = 4 << 20
 CONNECT_SECONDS = 10.0
@@ -60,7 +61,7 @@ class Ports:
 
 
 class GatewayClient:
-    """keel.ports.EtcdApi of the member at `address` (::1 is this node's own)."""
+    """keel.etcdport.EtcdApi of the member at `address` (::1 is this node's own)."""
 
     def __init__(
         self,

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from ipaddress import IPv6Address
 
 from keel.errors import KeelError, Refused
+from keel.etcdport import EtcdMember
 from keel.mesh import (
     etcdbirth,
     etcdchange,
@@ -47,7 +48,7 @@ from keel.mesh.members import Member
 from keel.mesh.store import Node
 from keel.mesh.token import EtcdHint
 from keel.outcome import Plan, Waiting
-from keel.ports import EtcdMember, Host
+from keel.ports import Host
 from keel.types import EtcdMemberId, SigningKey
 
 NAME = "membership"

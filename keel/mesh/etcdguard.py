@@ -22,6 +22,7 @@ from ipaddress import IPv6Address
 from cryptography import x509
 
 from keel.errors import PkiRejected, Refused
+from keel.etcdport import DataState
 from keel.mesh.etcdchain import check_credential
 from keel.mesh.etcdconf import state_of_env
 from keel.mesh.etcdcrl import read_crl
@@ -31,7 +32,6 @@ from keel.mesh.etcdplan import DATA_LOST
 from keel.mesh.etcdprofile import Kind
 from keel.mesh.etcdstate import Cluster, Marker, Stage, marker_for, matches
 from keel.mesh.etcdtrust import fingerprints, parse_bundle
-from keel.ports import DataState
 from keel.types import Fingerprint, Secret
 
 APPLY = "run `keel spec apply`; etcd is started again by itself"
@@ -63,10 +63,9 @@ class StartView:
     when asks_for_leaders); `awaited`: the cluster that they are in is the record's, has exactly its
     members, and lists this one as never started (asked when there are leaders); `served`: that
     cluster lists this one as started, so data there was (asked when asks_if_served); `begun`: it
-    was let start in this place before;
-    `lived_elsewhere`:
-    the highest own `lived` that a peer holds, None when nobody said (asked when asks_for_lived);
-    `removed`: this node knows of its own removal from the mesh (looked at then as well)."""
+    was let start in this place before; `lived_elsewhere`: the highest own `lived` that a peer
+    holds, None when nobody said (asked when asks_for_lived); `removed`: this node knows of its own
+    removal from the mesh (looked at then as well)."""
 
     address: IPv6Address
     address_present: bool

@@ -13,10 +13,11 @@ from enum import StrEnum
 from ipaddress import IPv6Address
 
 from keel.errors import EtcdError
+from keel.etcdport import EtcdMember, EtcdStatus
 from keel.mesh import etcdtaken
 from keel.mesh.etcdids import address_of_url, member_id
 from keel.mesh.etcdmsg import RecordState
-from keel.ports import EtcdMember, EtcdStatus, Host
+from keel.ports import Host
 from keel.types import LOCALHOST
 
 LIST_SECONDS = 6.0

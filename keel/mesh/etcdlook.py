@@ -13,6 +13,7 @@ from enum import StrEnum
 from cryptography import x509
 
 from keel.errors import Refused, StateCorrupt
+from keel.etcdport import EtcdStatus
 from keel.mesh import (
     etcdcert,
     etcdcrl,
@@ -34,7 +35,7 @@ from keel.mesh.etcdlist import Known, Listed, Source
 from keel.mesh.etcdstate import Failure, Stage
 from keel.mesh.store import Node
 from keel.outcome import Waiting
-from keel.ports import EtcdStatus, Host
+from keel.ports import Host
 from keel.spec.model import Spec
 from keel.types import Capability, EtcdClusterId, FormationId, SigningKey
 

@@ -12,6 +12,7 @@ from ipaddress import IPv6Address
 
 from keel import VERSION, codec
 from keel.errors import KeelError, PeerError
+from keel.etcdport import DataState, StrayMember
 from keel.mesh import clocks, etcdmember, fitness, selfrecord, talk
 from keel.mesh.asked import Asked, Kind
 from keel.mesh.etcdconf import UNIT
@@ -24,7 +25,7 @@ from keel.mesh.members import Member
 from keel.mesh.passmsg import MAX_ANSWER_BYTES, Ask, Ground
 from keel.mesh.store import Node
 from keel.mesh.trust import may_ask
-from keel.ports import DataState, Host, StrayMember
+from keel.ports import Host
 from keel.spec.model import Spec
 
 REPORT = "report"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from cryptography import x509
 
 from keel.errors import PkiRejected, Refused
+from keel.etcdport import EtcdStatus
 from keel.mesh import (
     etcdbeside,
     etcdcert,
@@ -34,7 +35,7 @@ from keel.mesh.etcdstate import Cluster, Stage
 from keel.mesh.etcdstore import Leaves
 from keel.mesh.store import Node
 from keel.outcome import Plan, Step
-from keel.ports import EtcdStatus, Host
+from keel.ports import Host
 from keel.spec.model import Spec
 from keel.types import Capability, EtcdClusterId, Secret
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from keel.errors import EtcdError
+from keel.etcdport import EtcdStatus
 from keel.mesh import etcdstore
 from keel.mesh.etcdwords import corrupt_members
 from keel.mesh.growth import Word
-from keel.ports import EtcdStatus, Host
+from keel.ports import Host
 from keel.types import LOCALHOST, EtcdMemberId
 
 STATUS_SECONDS = 5.0

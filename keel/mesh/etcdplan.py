@@ -14,10 +14,10 @@ from enum import StrEnum
 from ipaddress import IPv6Address
 
 from keel.errors import Refused
+from keel.etcdport import DataState, StrayMember
 from keel.mesh.etcdmsg import ClusterRecord
 from keel.mesh.etcdstate import Cluster, Marker, Stage, matches
 from keel.outcome import Plan, Step, Waiting
-from keel.ports import DataState, StrayMember
 from keel.types import EtcdClusterId
 
 DATA_LOST = (

@@ -24,6 +24,7 @@ from typing import NoReturn
 
 from keel import codec
 from keel.errors import KeelError, PeerError, Refused
+from keel.etcdport import DataState, EtcdMember
 from keel.mesh import (
     etcdbirth,
     etcdchange,
@@ -50,7 +51,7 @@ from keel.mesh.members import Member
 from keel.mesh.records import Admission, Genesis, Removal, SelfRecord, Vote
 from keel.mesh.store import Node
 from keel.outcome import Waiting
-from keel.ports import DataState, Deadline, EtcdMember, Host
+from keel.ports import Deadline, Host
 from keel.types import Capability, EtcdMemberId, SigningKey
 
 NAME = "expulsion"

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 
+from keel.etcdport import EtcdMember
 from keel.mesh import etcdchange, etcdown, etcdstore, etcdtaken, growth, store
 from keel.mesh.birth import Party
 from keel.mesh.etcdbirth import Answers, probe_capable
@@ -22,7 +23,7 @@ from keel.mesh.invite import claimed_members
 from keel.mesh.members import Member
 from keel.mesh.store import Node
 from keel.outcome import Waiting
-from keel.ports import EtcdMember, Host
+from keel.ports import Host
 from keel.types import Capability, EtcdMemberId, SigningKey
 
 

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from ipaddress import IPv6Address
 
 from keel.errors import KeelError
+from keel.etcdport import EtcdMember
 from keel.mesh import birth, etcdbook, etcdchange, etcdissue, etcdstore, etcdtaken, store, talk
 from keel.mesh.birth import Formation
 from keel.mesh.etcdbirth import CLUSTER, Answers
@@ -25,7 +26,7 @@ from keel.mesh.etcdstate import Stage
 from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.members import Member
 from keel.mesh.store import Node
-from keel.ports import EtcdMember, Host
+from keel.ports import Host
 from keel.types import EtcdMemberId
 
 EtcdMembers = tuple[EtcdMember, ...]

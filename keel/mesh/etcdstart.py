@@ -17,6 +17,7 @@ from cryptography import x509
 
 from keel import codec
 from keel.errors import BadValue, EtcdError, PkiRejected, Refused, StateCorrupt
+from keel.etcdport import DataState, EtcdAt
 from keel.mesh.etcdcheck import read_record
 from keel.mesh.etcdconf import (
     CRL_FILE,
@@ -40,7 +41,7 @@ from keel.mesh.etcdids import address_of_url
 from keel.mesh.etcdmsg import ClusterRecord
 from keel.mesh.etcdstate import Cluster, Lived, Marker, matches
 from keel.mesh.etcdtrust import fingerprints, parse_bundle
-from keel.ports import DataState, Deadline, EtcdAt, Host
+from keel.ports import Deadline, Host
 from keel.types import Fingerprint
 
 ADDRESS_SECONDS = 60.0

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from keel import codec
 from keel.errors import BadValue, KeelError
+from keel.etcdport import EtcdStatus
 from keel.mesh import (
     liveness,
     netsettings,
@@ -32,7 +33,7 @@ from keel.mesh.members import Member
 from keel.mesh.rights import Exposed
 from keel.mesh.store import Node
 from keel.mesh.window import Window
-from keel.ports import EtcdStatus, Host, Meanwhile, WgDevice, WgPeerState
+from keel.ports import Host, Meanwhile, WgDevice, WgPeerState
 from keel.spec.model import Spec
 from keel.types import Capability, SigningKey
 

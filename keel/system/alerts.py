@@ -45,7 +45,7 @@ def unit_of_its_own(seconds: float, goes_on: bool) -> Sequence[str]:
 
 
 class Messengers:
-    """keel.ports.AlertsOut."""
+    """keel.monitor.AlertsOut."""
 
     def __init__(
         self, proc: Proc, *, sendmail: str = SENDMAIL, launcher: Launcher = unit_of_its_own

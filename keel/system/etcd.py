@@ -1,4 +1,4 @@
-"""etcd as a unit and files of this machine: keel.ports.EtcdOverlay.
+"""etcd as a unit and files of this machine: keel.etcdport.EtcdOverlay.
 
 Owns what is laid under /etc/etcd/keel, keel's drop-in, the start and the stop, and what is done
 with Debian's own member (E16). Decides nothing: keel.mesh.etcdplan and keel.mesh.etcdguard do.
@@ -16,8 +16,9 @@ from ipaddress import IPv6Address
 from pathlib import Path
 
 from keel.errors import Refused
+from keel.etcdport import DataState, StrayMember
 from keel.paths import Paths
-from keel.ports import DataState, Files, Proc, StrayMember, Units
+from keel.ports import Files, Proc, Units
 from keel.types import Secret
 
 UNIT = "etcd.service"
@@ -27,7 +28,7 @@ MAX_LAID_BYTES = 1 << 20
 
 
 class EtcdUnit:
-    """keel.ports.EtcdOverlay on systemd and the file system."""
+    """keel.etcdport.EtcdOverlay on systemd and the file system."""
 
     def __init__(
         self,

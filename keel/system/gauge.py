@@ -1,4 +1,4 @@
-"""What this machine's paths and disk can do: keel.ports.Gauge. Leaves nothing behind.
+"""What this machine's paths and disk can do: keel.gauge.Gauge. Leaves nothing behind.
 
 (G1) Paths are measured with TCP connections to a port that listens anyway: no privilege, no new
      port, and the kernel's own second try shows a lost packet.
@@ -26,7 +26,7 @@ SYNCS = 10
 
 
 class LinuxGauge:
-    """keel.ports.Gauge on sockets and the file system."""
+    """keel.gauge.Gauge on sockets and the file system."""
 
     def __init__(self, proc: Proc, clock: Clock) -> None:
         self._proc = proc

@@ -15,7 +15,7 @@ MODE = 0o644
 
 
 class Textfile:
-    """keel.ports.MetricsOut."""
+    """keel.monitor.MetricsOut."""
 
     def __init__(self, paths: Paths, files: Files) -> None:
         self._paths = paths

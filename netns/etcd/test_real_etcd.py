@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from keel.errors import EtcdError
+from keel.etcdport import DataState
 from keel.mesh.birth import Formation, Party
 from keel.mesh.etcdcert import fingerprint, serial_of
 from keel.mesh.etcdclient import GatewayClient, those_with_leader
@@ -23,7 +24,6 @@ from keel.mesh.etcdpki import Credential, encode_credential
 from keel.mesh.etcdstart import awaits
 from keel.mesh.etcdwords import Cause, cause_of
 from keel.paths import Paths
-from keel.ports import DataState
 from keel.system.etcd import EtcdUnit
 from keel.system.fs import DurableFiles
 from keel.types import Nonce, SigningKey

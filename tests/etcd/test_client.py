@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from keel.errors import EtcdError, Internal
+from keel.etcdport import EtcdMember, EtcdStatus
 from keel.mesh import etcdclient
 from keel.mesh.etcdcert import der
 from keel.mesh.etcdclient import GatewayClient, Ports, those_with_leader
 from keel.mesh.etcdpki import parse_credential
 from keel.mesh.etcdwords import Alarm, Cause, GrpcCode, alarm_in, cause_of, corrupt_members
-from keel.ports import EtcdMember, EtcdStatus
 from keel.types import LOCALHOST, Secret
 from tests.etcd.gateway import Gateway, serve, write_files
 from tests.fakes import VirtualClock

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from keel.errors import Refused
+from keel.etcdport import DataState
 from keel.mesh.etcdcert import fingerprint
 from keel.mesh.etcdguard import (
     Laid,
@@ -19,7 +20,6 @@ from keel.mesh.etcdguard import (
 from keel.mesh.etcdmsg import RecordState
 from keel.mesh.etcdpki import encode_credential
 from keel.mesh.etcdstate import Marker, Stage
-from keel.ports import DataState
 from keel.types import Fingerprint, Secret
 from tests.etcd import make
 from tests.etcd.make import F1, F2

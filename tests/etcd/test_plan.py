@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from keel.errors import Refused
+from keel.etcdport import DataState, StrayMember
 from keel.mesh.etcdplan import Action, MemberView, Running, Unit, decide
 from keel.mesh.etcdstate import Cluster, Marker, Stage, mark_formed
-from keel.ports import DataState, StrayMember
 from keel.types import EtcdClusterId
 from tests.etcd import make
 from tests.etcd.make import F1, F2

@@ -14,6 +14,7 @@ import pytest
 
 from keel import codec
 from keel.errors import EtcdError, Refused, StateCorrupt
+from keel.etcdport import EtcdApi, EtcdMember, EtcdStatus
 from keel.mesh import etcdconf
 from keel.mesh.etcdcert import fingerprint
 from keel.mesh.etcdconf import EtcdSettings, render_env, state_of_env, with_state
@@ -22,7 +23,6 @@ from keel.mesh.etcdids import client_url, peer_url
 from keel.mesh.etcdmsg import ClusterRecord, RecordState
 from keel.mesh.etcdstart import awaits, guard, restart_due, served
 from keel.mesh.etcdstate import Cluster, Lived, Marker, Stage
-from keel.ports import EtcdApi, EtcdMember, EtcdStatus
 from keel.types import Secret
 from tests.etcd import make
 from tests.etcd.make import F1, F2

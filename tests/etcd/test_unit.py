@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from keel.errors import Refused
-from keel.ports import DataState, StrayMember
+from keel.etcdport import DataState, StrayMember
 from keel.system.etcd import EtcdUnit
 from keel.types import LOCALHOST, Secret
 from tests.fakes import FakeNet, FakeNode, crash_points

@@ -21,9 +21,9 @@ from functools import partial
 from ipaddress import IPv6Address
 
 from keel.errors import EtcdError
+from keel.etcdport import EtcdMember, EtcdStatus
 from keel.mesh.etcdcert import der
 from keel.mesh.etcdpki import parse_credential
-from keel.ports import EtcdMember, EtcdStatus
 from keel.types import LOCALHOST, Secret
 from tests.fakes.host import FakeNode
 from tests.fakes.net import FakeNet
@@ -333,7 +333,7 @@ class FakeEtcd:
 
 
 class FakeGateway:
-    """keel.ports.EtcdApi at one address, asked from one node."""
+    """keel.etcdport.EtcdApi at one address, asked from one node."""
 
     def __init__(self, world: FakeEtcd, caller: FakeNode, address: IPv6Address) -> None:
         self._world = world

@@ -83,7 +83,7 @@ class FencedFiles(DurableFiles):
 
 
 class FencedOverlay(NodeOverlay):
-    """keel.ports.EtcdOverlay within the channel's sandbox."""
+    """keel.etcdport.EtcdOverlay within the channel's sandbox."""
 
     def __init__(self, node: FakeNode, files: FencedFiles) -> None:
         super().__init__(node)

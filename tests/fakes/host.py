@@ -8,11 +8,12 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 from keel.errors import EtcdError, KeelError
+from keel.etcdport import EtcdApi, EtcdAt, EtcdOverlay
 from keel.mesh import passes
 from keel.mesh.refusal import plain
 from keel.mesh.server import HttpReply
 from keel.paths import Paths
-from keel.ports import ChannelOut, EtcdApi, EtcdAt, EtcdOverlay, Host
+from keel.ports import ChannelOut, Host
 from keel.system.etcd import EtcdUnit
 from keel.system.fs import DurableFiles
 from keel.types import Endpoint

@@ -261,7 +261,7 @@ class FakeMachine:
 
 @dataclass
 class FakeGauge:
-    """keel.ports.Gauge with numbers that a test may change; measuring is no effect. `links`: what
+    """keel.gauge.Gauge with numbers that a test may change; measuring is no effect. `links`: what
     each connection to an address took; whoever is not in it answers at once."""
 
     links: dict[IPv6Address, tuple[float | None, ...]] = field(default_factory=dict)
@@ -325,7 +325,7 @@ class CountedLocks:
 
 
 class FakeAlerts:
-    """keel.ports.AlertsOut: what each channel took; those in `deaf` take nothing."""
+    """keel.monitor.AlertsOut: what each channel took; those in `deaf` take nothing."""
 
     def __init__(self, effects: Effects) -> None:
         self.effects = effects
@@ -349,7 +349,7 @@ class FakeAlerts:
 
 
 class FakeMetrics:
-    """keel.ports.MetricsOut: the newest samples."""
+    """keel.monitor.MetricsOut: the newest samples."""
 
     def __init__(self, effects: Effects) -> None:
         self.effects = effects

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from keel.etcdport import EtcdMember
 from keel.mesh import etcdchange, growth
 from keel.mesh.etcdchange import (
     AlreadySo,
@@ -19,7 +20,7 @@ from keel.mesh.etcdchange import (
     Unknown,
     VoterDown,
 )
-from keel.ports import EtcdMember, Host
+from keel.ports import Host
 from keel.types import LOCALHOST
 from tests.fakes.etcd import UNIT
 from tests.flow.arranged import arranged

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from keel.errors import EtcdError, LockHeld, PeerError, ProcFailed, Refused
+from keel.etcdport import DataState
 from keel.mesh.liveness import Answer, Liveness, Samples, judge, take
 from keel.mesh.refusal import plain
-from keel.ports import DataState, WgPeer
+from keel.ports import WgPeer
 from keel.types import LOCALHOST, Endpoint, Secret
 from tests.fakes import Crash, Effects, FakeEtcd, FakeNet, FakeNode, crash_points, public_of
 
