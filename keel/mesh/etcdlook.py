@@ -32,6 +32,7 @@ from keel.mesh.birth import BIRTH_SIZE
 from keel.mesh.etcdholder import holder_member, holder_of
 from keel.mesh.etcdids import id_text
 from keel.mesh.etcdlist import Known, Listed, Source
+from keel.mesh.etcdown import Own
 from keel.mesh.etcdstate import Failure, Stage
 from keel.mesh.store import Node
 from keel.outcome import Waiting
@@ -88,6 +89,8 @@ class EtcdSeen:
     crl_next_update: datetime | None
     waiting: tuple[Waiting, ...]
     failures: tuple[Failure, ...]
+    barred: bool = False
+    """Its etcd answers, and refuses keel."""
     restored: bool = False
     """Peers were told of a later state of this disk than it has."""
 
@@ -109,13 +112,13 @@ def _role(stage: Stage, status: EtcdStatus | None) -> Role:
     return Role.LEARNER if status.learner else Role.VOTER
 
 
-def ask_own(host: Host) -> EtcdStatus | None:
+def ask_own(host: Host) -> Own:
     """What this node's own etcd says of itself and its cluster: asked once, for all of a look."""
     try:
         idle = etcdstore.load_cluster(host).stage is Stage.IDLE
-        return None if idle else etcdown.status(host, listing=True)
+        return Own() if idle else etcdown.ask(host, listing=True)
     except StateCorrupt:
-        return None
+        return Own()
 
 
 def look(
@@ -123,7 +126,7 @@ def look(
     spec: Spec,
     node: Node,
     roles: Mapping[SigningKey, Role],
-    own: EtcdStatus | None,
+    own: Own,
 ) -> EtcdSeen:
     """One look; `roles` is what the other members said of themselves just now, `own` what this
     node's etcd did. A state file that cannot be read is among the failures: a look fails for
@@ -170,14 +173,16 @@ def _look(
     spec: Spec,
     node: Node,
     roles: Mapping[SigningKey, Role],
-    own: EtcdStatus | None,
+    own: Own,
 ) -> EtcdSeen:
     cluster = etcdstore.load_cluster(host)
     crl = etcdstore.load_crl(host)
     read = etcdcrl.read_crl(crl, etcdstore.load_roots(host)) if crl else None
     voters = [m.address for m in talk.others(node) if roles.get(m.key) is Role.VOTER]
-    known = Known() if cluster.stage is Stage.IDLE else etcdlist.known(host, own, voters)
-    phase = _in_list(node, cluster.stage, known) or _phase(host, spec, node, cluster.stage, own)
+    known = Known() if cluster.stage is Stage.IDLE else etcdlist.known(host, own.status, voters)
+    phase = _in_list(node, cluster.stage, known) or _phase(
+        host, spec, node, cluster.stage, own.status
+    )
     left = (*_plan_waits(host, spec, node, own), *etcdenrol.waiting(host, node))
     left = left or _idle_waits(host, node, phase, roles)
     return EtcdSeen(
@@ -185,9 +190,10 @@ def _look(
         cluster_id=cluster.cluster_id,
         formation=cluster.formation,
         holder=holder_of(host, node),
-        status=own,
+        status=own.status,
+        barred=own.barred,
         known=known,
-        roles={**roles, node.key: _role(cluster.stage, own)},
+        roles={**roles, node.key: _role(cluster.stage, own.status)},
         certificates=certificates(host),
         crl_number=read.number if read else 0,
         crl_next_update=read.next_update if read else None,
@@ -241,13 +247,11 @@ def _phase(host: Host, spec: Spec, node: Node, stage: Stage, status: EtcdStatus 
             return Phase.LEARNER if status is not None and status.learner else Phase.VOTER
 
 
-def _plan_waits(
-    host: Host, spec: Spec, node: Node, status: EtcdStatus | None
-) -> tuple[Waiting, ...]:
+def _plan_waits(host: Host, spec: Spec, node: Node, own: Own) -> tuple[Waiting, ...]:
     if selfrecord.own_capability(host, spec) is not Capability.ETCD:
         return ()
     try:
-        return etcdmember.plan_for(host, spec, node, status).waiting
+        return etcdmember.plan_for(host, spec, node, own).waiting
     except Refused as error:  # a look fails for nothing that it is there to show
         return (Waiting(what="etcd here", waiting_for="the operator", why=error.summary()),)
 

@@ -30,6 +30,7 @@ from keel.mesh import (
 )
 from keel.mesh.etcdconf import EtcdSettings
 from keel.mesh.etcdmsg import ClusterRecord, RecordState
+from keel.mesh.etcdown import Own
 from keel.mesh.etcdplan import Action, MemberView, Running
 from keel.mesh.etcdstate import Cluster, Stage
 from keel.mesh.etcdstore import Leaves
@@ -58,8 +59,8 @@ EnableSpec = Callable[[Host], None]
 """Sets overlays.etcd to enabled in the operator's spec, comments kept."""
 
 
-def observe(host: Host, spec: Spec, node: Node, running: Running | None) -> MemberView:
-    """This node's own etcd as it is now, which just answered `running`; asks nobody else."""
+def observe(host: Host, spec: Spec, node: Node, own: Own) -> MemberView:
+    """This node's own etcd as it is now, which just answered `own`; asks nobody else."""
     cluster = etcdstore.load_cluster(host)
     record = etcdtaken.current_record(host)
     leaves, granted = etcdstore.load_leaves(host), etcdstore.load_intermediate(host)
@@ -92,19 +93,20 @@ def observe(host: Host, spec: Spec, node: Node, running: Running | None) -> Memb
             enabled=state.enabled == "enabled",
             ours=is_laid(host),
         ),
-        running=running,
+        running=_running(own.status),
+        barred=own.barred,
         names={member.address: member.display for member in node.view.members},
     )
 
 
 def plan(host: Host, spec: Spec, node: Node) -> Plan:
     """What this member's etcd needs next."""
-    return plan_for(host, spec, node, etcdown.status(host))
+    return plan_for(host, spec, node, etcdown.ask(host))
 
 
-def plan_for(host: Host, spec: Spec, node: Node, status: EtcdStatus | None) -> Plan:
+def plan_for(host: Host, spec: Spec, node: Node, own: Own) -> Plan:
     """The same for what it just answered."""
-    return etcdplan.decide(observe(host, spec, node, _running(status)), host.clock.now())
+    return etcdplan.decide(observe(host, spec, node, own), host.clock.now())
 
 
 def settle(host: Host, load_spec: Callable[[], Spec], enable_spec: EnableSpec, node: Node) -> Plan:

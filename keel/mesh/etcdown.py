@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from keel.errors import EtcdError
 from keel.etcdport import EtcdStatus
 from keel.mesh import etcdstore
-from keel.mesh.etcdwords import corrupt_members
+from keel.mesh.etcdwords import Cause, cause_of, corrupt_members
 from keel.mesh.growth import Word
 from keel.ports import Host
 from keel.types import LOCALHOST, EtcdMemberId
@@ -15,17 +17,30 @@ LOOK_SECONDS = 6.0
 """With the list, which takes two round trips; whoever is cut off never gets it."""
 
 
-def status(host: Host, *, listing: bool = False) -> EtcdStatus | None:
-    """With its list of members if wanted; None while it answers nothing."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Own:
+    """What it answered. No status while it answers nothing, or refuses keel: `barred`."""
+
+    status: EtcdStatus | None = None
+    barred: bool = False
+
+
+def ask(host: Host, *, listing: bool = False) -> Own:
+    """With its list of members if wanted."""
     if not etcdstore.whole_leaves(host):
-        return None
+        return Own()
     etcd = host.etcd_at(LOCALHOST)
     try:
         if listing:
-            return etcd.look(timeout_seconds=LOOK_SECONDS)
-        return etcd.status(timeout_seconds=STATUS_SECONDS)
-    except EtcdError:
-        return None
+            return Own(status=etcd.look(timeout_seconds=LOOK_SECONDS))
+        return Own(status=etcd.status(timeout_seconds=STATUS_SECONDS))
+    except EtcdError as error:
+        return Own(barred=cause_of(error) is Cause.BARRED)
+
+
+def status(host: Host) -> EtcdStatus | None:
+    """None while it answers nothing that keel can read."""
+    return ask(host).status
 
 
 def word(host: Host) -> Word | None:

@@ -40,6 +40,13 @@ WINDOW = "the change to the network"
 WINDOW_OPEN = "it is not confirmed yet"
 
 
+BARRED = Waiting(
+    what="the registry",
+    waiting_for="the operator",
+    why="etcd's users are enabled, and it refuses keel: `etcdctl --user root auth disable`",
+)
+
+
 class Action(StrEnum):
     """The steps of a member's Plan; each is idempotent. A step that has to come before another
     stands before it, and a Plan is made anew after every step."""
@@ -93,6 +100,8 @@ class MemberView:
     drop_in_current: bool
     unit: Unit
     running: Running | None
+    barred: bool = False
+    """It answers, and refuses keel."""
     names: Mapping[IPv6Address, str] = field(default_factory=dict)
     """What the members are called, where that is known."""
 
@@ -113,6 +122,8 @@ def decide(view: MemberView, now: datetime) -> Plan:
         return Plan(steps=tuple(steps), waiting=(waiting,))
     if not (view.unit.active and view.unit.enabled and view.unit.ours):
         steps.append(_step(Action.START_ETCD, "it does not run as keel's yet"))
+    if view.barred:
+        return Plan(steps=tuple(steps), waiting=(BARRED,))
     if view.running is None:
         return Plan(steps=tuple(steps), waiting=(_quorum(view),))
     if view.running.cluster_id != view.cluster.cluster_id:

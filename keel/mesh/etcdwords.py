@@ -45,6 +45,8 @@ class Cause(StrEnum):
     FULL = "full"
     LEARNER_CANNOT = "learner-cannot"
     """Asked of a learner, which serves no such thing."""
+    BARRED = "barred"
+    """Somebody enabled etcd's users: it answers a certificate that names no user in this way."""
     OTHER = "other"
 
 
@@ -93,5 +95,6 @@ _TABLE = (
     (GrpcCode.PRECONDITION, "member ID already exist", Cause.ALREADY_THERE),
     (GrpcCode.PRECONDITION, "not enough started members", Cause.UNHEALTHY),
     (GrpcCode.NOT_FOUND, "member not found", Cause.GONE),
+    (GrpcCode.UNKNOWN, "CommonName of client sending a request", Cause.BARRED),
     (GrpcCode.EXHAUSTED, "database space exceeded", Cause.FULL),
 )

@@ -337,6 +337,8 @@ def _cluster_warnings(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
         return [warn("etcd-removed")]
     if etcd.phase not in (Phase.VOTER, Phase.LEARNER):
         return []
+    if etcd.barred:
+        return [warn("etcd-auth")]
     found = _alarms(seen, etcd)
     if etcd.status is None and etcd.roles.get(seen.node.key) is not Role.STARTING:
         found.append(warn("etcd-down", detail="no answer on [::1]:2379"))

@@ -39,6 +39,7 @@ from keel.types import Capability, SigningKey
 
 if TYPE_CHECKING:
     from keel.mesh.etcdlook import EtcdSeen
+    from keel.mesh.etcdown import Own
 
 MAX_SAMPLES_BYTES = 1 << 20
 
@@ -77,7 +78,7 @@ class MeshSeen:
 def whole(host: Host, spec: Spec) -> tuple[MeshSeen, EtcdSeen]:
     """One look at the mesh and at the registry. This node's own etcd is asked, and what shows the
     registry is loaded, while the members' answers are on their way."""
-    own: EtcdStatus | None = None
+    own: Own | None = None
 
     def ask_own() -> None:
         from keel.mesh import etcdlook
@@ -89,9 +90,10 @@ def whole(host: Host, spec: Spec) -> tuple[MeshSeen, EtcdSeen]:
 
     from keel.mesh import etcdlook
     from keel.mesh.etcdlook import Role
+    from keel.mesh.etcdown import Own
 
     roles = {key: Role(said) for key, said in seen.etcd_roles.items() if said in set(Role)}
-    return seen, etcdlook.look(host, spec, seen.node, roles, own)
+    return seen, etcdlook.look(host, spec, seen.node, roles, own or Own())
 
 
 def look(host: Host, spec: Spec, *, meanwhile: Meanwhile | None = None) -> MeshSeen:

@@ -136,6 +136,12 @@ KINDS: Mapping[str, Kind] = {
         text="etcd has no leader: {detail}",
         remedy="bring the members that are down back; `keel mesh status` names them",
     ),
+    "etcd-auth": Kind(
+        severity=Severity.CRITICAL,
+        text="etcd's users are enabled, and it refuses keel: whether it serves cannot be seen, and"
+        " nobody is brought in or taken out",
+        remedy="`etcdctl --user root auth disable`; docs/mesh.md says what keeps others out",
+    ),
     "etcd-full": Kind(
         severity=Severity.CRITICAL,
         text="etcd's database on {subject} has reached its quota: the cluster takes no more writes",

@@ -26,11 +26,12 @@ from keel.mesh.etcdwords import Cause, cause_of
 from keel.paths import Paths
 from keel.system.etcd import EtcdUnit
 from keel.system.fs import DurableFiles
-from keel.types import Nonce, SigningKey
+from keel.types import LOCALHOST, Nonce, SigningKey
 from netns.etcd.cluster import (
     FORMATION,
     NOW,
     TOKEN,
+    Member,
     Network,
     RealClock,
     address,
@@ -286,3 +287,25 @@ def test_a_revoked_intermediate_is_refused_at_once(born: Network) -> None:
     lay(born.members["b"], born.root, revoked, number=2)
     assert cause(client.status) is Cause.NO_ANSWER
     assert born.client("c", of="a").status().leader
+
+
+def test_users_that_somebody_enabled_bar_keel_until_its_line_is_typed(born: Network) -> None:
+    a, client = born.members["a"], born.client("a")
+    for words in ("user add root:x", "role add root", "user grant-role root root", "auth enable"):
+        run(*a.inside(*etcdctl(a), *words.split()))
+    until(lambda: cause(client.status) is Cause.BARRED)
+    assert cause(lambda: client.remove(1)) is Cause.BARRED
+    run(*a.inside(*etcdctl(a), "--user=root:x", "auth", "disable"))
+    until(lambda: client.status().leader)
+
+
+def etcdctl(of: Member) -> list[str]:
+    """As `keel mesh etcd env` has it."""
+    files = of.files
+    return [
+        str(binary().with_name("etcdctl")),
+        f"--endpoints=https://[{LOCALHOST}]:2379",
+        f"--cacert={files.trust}",
+        f"--cert={files.client}",
+        f"--key={files.client}",
+    ]

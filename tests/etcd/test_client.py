@@ -291,7 +291,7 @@ def test_alarms_are_told_from_other_errors(said: str, alarm: tuple[int, Alarm] |
             Cause.FULL,
         ),
         (500, '{"error":{"grpc_code":13,"message":"boom"}}', Cause.OTHER),
-        (400, "CommonName of client sending a request will be ignored", Cause.OTHER),
+        (400, "CommonName of client sending a request will be ignored", Cause.BARRED),
         (500, '{"code":"14","message":7}', Cause.OTHER),
         (500, "[]", Cause.OTHER),
     ],

@@ -33,11 +33,17 @@ RESTART_SECONDS = 5.0
 HEALTHY_SECONDS = 5.0
 CATCH_UP_SECONDS = 6.0
 
+UNKNOWN = 2
 DEADLINE_EXCEEDED = 4
 NOT_FOUND = 5
 FAILED_PRECONDITION = 9
 UNAVAILABLE = 14
 DATA_LOSS = 15
+
+USERS_ENABLED = (
+    "HTTP status 400: CommonName of client sending a request against gateway will be ignored and"
+    " not used as expected"
+)
 
 
 @dataclass
@@ -130,6 +136,8 @@ class FakeEtcd:
         """Nodes whose etcd found its data corrupt; the status of each etcd says so."""
         self.full: set[str] = set()
         """Nodes whose etcd reached its quota, said alike."""
+        self.users = False
+        """Somebody enabled etcd's users."""
         self.log: list[str] = []
         self.stuck: dict[str, bytes] = {}
         """What the etcd of a node shows in a handshake (DER), whatever is laid for it."""
@@ -498,6 +506,8 @@ class FakeGateway:
         process = self._reached(timeout_seconds)
         if not process.published:
             self._fail(UNAVAILABLE, f"no etcd answers at {self._address}", 0)
+        if self._world.users:
+            raise EtcdError(UNKNOWN, USERS_ENABLED)
         return process
 
     def _led(self, timeout_seconds: float) -> Process:

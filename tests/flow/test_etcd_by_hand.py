@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from keel.cli import status
-from keel.mesh import etcdstore
+from keel.mesh import etcdmember, etcdplan, etcdstore
 from tests.fakes.etcd import Member
 from tests.flow.growing import BORN, the_cluster, three_voters
 from tests.flow.world import World
@@ -84,3 +84,24 @@ def test_a_voter_that_was_taken_out_by_hand_says_so_and_is_not_started_again(wor
     codes = {one.code for one in etcdstore.load_failures(world.host("c")).entries}
     assert codes == {"etcd-member-removed"}
     assert "c" not in world.etcd.processes
+
+
+def test_etcd_s_users_are_told_and_not_taken_for_an_etcd_that_is_down(world: World) -> None:
+    world.etcd.users = True
+    world.timers(*BORN)
+    for name in BORN:
+        found = status.look(world.host(name))
+        (warned,) = as_rows(found["warnings"])
+        assert warned["code"] == "etcd-auth"
+        assert "auth disable" in warned["remedy"]
+        assert "election" not in status.text(found)
+    (waiting,) = etcdmember.plan(world.host("c"), world.spec("c"), world.loaded("c")).waiting
+    assert waiting == etcdplan.BARRED
+    world.etcd.users = False
+    world.timers(*BORN)
+    assert [status.look(world.host(name))["warnings"] for name in BORN] == [[], [], []]
+
+
+def as_rows(value: object) -> list[dict[str, str]]:
+    assert isinstance(value, list)
+    return value
