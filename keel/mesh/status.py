@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from keel import codec
 from keel.errors import BadValue, KeelError
-from keel.etcdport import EtcdStatus
 from keel.mesh import (
     liveness,
     netsettings,
