@@ -185,6 +185,13 @@ def test_a_body_beyond_the_bound_is_refused(chunked: bool) -> None:
         assert post(port, "/v1/hello", b"x")[0] == 200
 
 
+def test_a_head_beyond_the_bound_is_refused() -> None:
+    with serving(echo) as port, connect(port) as sock:
+        sock.sendall(HEAD.removesuffix(b"\r\n") + b"X: " + b"x" * 8192 + b"\r\n\r\n")
+        assert b" 431 " in sock.recv(100)
+        assert post(port, "/v1/hello", b"x")[0] == 200
+
+
 @pytest.mark.parametrize(
     "rates",
     [
@@ -273,7 +280,7 @@ def test_one_that_asks_again_at_once_is_served_every_time() -> None:
 
 
 def test_those_who_wait_for_room_are_closed_with_the_server_and_are_not_many() -> None:
-    limits = dataclasses.replace(NO_RATE, per_source=1, waiting=1)
+    limits = dataclasses.replace(NO_RATE, per_source=1, waiting=1, waiting_seconds=1000.0)
     with serving(echo, limits) as port:
         socks = [connect(port) for _ in range(3)]
         assert _ends_within(socks[2], 20) < 10
