@@ -119,6 +119,11 @@ class Endpoint:
             raise ValueError("a link-local zone means nothing to other nodes")
         return cls(host=address, port=port)
 
+    def is_special(self) -> bool:
+        """Whether it names no other machine of the underlay, so that no packet should go there."""
+        host = self.host
+        return host.is_unspecified or host.is_loopback or host.is_multicast or host.is_link_local
+
     def __str__(self) -> str:
         host = f"[{self.host.compressed}]" if self.host.version == 6 else str(self.host)
         return f"{host}:{self.port}"

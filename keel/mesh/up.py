@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv6Address
 
 from keel.errors import KeelError, ProcFailed
 from keel.mesh import firewallrules, netsettings, store, tended, wgconf
@@ -166,12 +166,9 @@ def temporary_peer(node: Node, invite: InviteState) -> WgPeer:
 def endpoints_of(node: Node, member: Member) -> tuple[Endpoint, ...]:
     """Where a member says it can be reached, without what no packet should go to (U5). The first
     is wanted; sync tries the others while the member is silent."""
-    return tuple(one for one in member.endpoints if _outside(node, one.host))
-
-
-def _outside(node: Node, host: IPv4Address | IPv6Address) -> bool:
-    special = host.is_unspecified or host.is_loopback or host.is_multicast or host.is_link_local
-    return not special and host not in node.prefix
+    return tuple(
+        one for one in member.endpoints if not one.is_special() and one.host not in node.prefix
+    )
 
 
 def with_endpoint(peer: WgPeer, endpoint: Endpoint) -> WgPeer:

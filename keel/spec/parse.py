@@ -305,8 +305,7 @@ def _endpoint(value: object, path: str) -> Endpoint:
         endpoint = Endpoint.parse(_text(value, path))
     except ValueError as error:
         raise SpecError(path, str(error)) from error
-    host = endpoint.host
-    if host.is_unspecified or host.is_loopback or host.is_multicast or host.is_link_local:
+    if endpoint.is_special():
         raise SpecError(path, "other nodes cannot reach that address")
     return endpoint
 

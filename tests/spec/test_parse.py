@@ -122,6 +122,18 @@ REJECTED = {
         b"network: {wireguard: {endpoints: ['127.0.0.1:1']}}",
         "network.wireguard.endpoints[0]",
     ),
+    "endpoint-unspecified": (
+        b"network: {wireguard: {endpoints: ['[::]:1']}}",
+        "network.wireguard.endpoints[0]",
+    ),
+    "endpoint-multicast": (
+        b"network: {wireguard: {endpoints: ['224.0.0.1:1']}}",
+        "network.wireguard.endpoints[0]",
+    ),
+    "endpoint-link-local": (
+        b"network: {wireguard: {endpoints: ['[fe80::1]:1']}}",
+        "network.wireguard.endpoints[0]",
+    ),
     "endpoint-twice": (
         b"network: {wireguard: {endpoints: ['192.0.2.1:1', '192.0.2.1:1']}}",
         "network.wireguard.endpoints",
