@@ -336,11 +336,12 @@ def test_a_grant_is_refused(grant: Grant, context: GrantContext, rule: str) -> N
         (by_member(HOLDER, ENROLMENT, pair("a")), "holder-signature"),
         (make.holder_statement(mesh=OTHER_MESH), "holder-other-mesh"),
         (make.holder_statement(roots=(make.root(generation=2),)), "holder-roots"),
+        (make.holder_statement(roots=(make.root(generation=2), make.root())), "holder-roots"),
         (make.holder_statement(epoch=4), "holder-old"),
     ],
     ids=[
         "1 form", "1 kind", "1 body", "2 another root", "2 a member", "3 mesh", "4 other roots",
-        "5 epoch",
+        "4 another generation", "5 epoch",
     ],
 )  # fmt: skip
 def test_a_holder_statement_is_refused(raw: bytes, rule: str) -> None:

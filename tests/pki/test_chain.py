@@ -31,6 +31,8 @@ ROOT = make.root()
 INTERMEDIATE = make.intermediate()
 MEMBER = make.member()
 CLIENT = make.client()
+BOTH = [only(make.ADDRESS), only(LOCALHOST)]
+"""All that the leaf's names need."""
 SECOND = timedelta(seconds=1)
 UNKNOWN = x509.UnrecognizedExtension(ObjectIdentifier("1.3.6.1.4.1.55555.1"), b"\x05\x00")
 
@@ -266,7 +268,7 @@ WRONG: list[tuple[str, str, Callable[[], list[x509.Certificate]]]] = [
         lambda: _chain(
             under=_intermediate(
                 extensions=_constraints(
-                    [x509.DirectoryName(etcdcert.common_name("x"))], [x509.DNSName("")]
+                    [*BOTH, x509.DirectoryName(etcdcert.common_name("x"))], [x509.DNSName("")]
                 )
             )
         ),
@@ -275,7 +277,7 @@ WRONG: list[tuple[str, str, Callable[[], list[x509.Certificate]]]] = [
         "an excluded address",
         "chain-constraints",
         lambda: _chain(
-            under=_intermediate(extensions=_constraints([only(make.ADDRESS)], [only(LOCALHOST)]))
+            under=_intermediate(extensions=_constraints(BOTH, [only(make.OTHER_ADDRESS)]))
         ),
     ),
     (
