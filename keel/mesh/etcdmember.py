@@ -92,6 +92,7 @@ def observe(host: Host, spec: Spec, node: Node, own: Own) -> MemberView:
             active=state.active in ("active", "activating", "reloading"),
             enabled=state.enabled == "enabled",
             ours=is_laid(host),
+            masked=state.enabled in ("masked", "masked-runtime"),
         ),
         running=_running(own.status),
         barred=own.barred,

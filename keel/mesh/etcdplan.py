@@ -47,6 +47,14 @@ BARRED = Waiting(
 )
 
 
+MASKED = Waiting(
+    what="the start of etcd",
+    waiting_for="the operator",
+    why="etcd.service is masked: `systemctl unmask etcd`, then `keel mesh etcd tend`",
+)
+"""Whoever masks the etcd of a member wants it to stay down: keel takes no such mask off."""
+
+
 class Action(StrEnum):
     """The steps of a member's Plan; each is idempotent. A step that has to come before another
     stands before it, and a Plan is made anew after every step."""
@@ -68,6 +76,7 @@ class Unit:
     active: bool
     enabled: bool
     ours: bool
+    masked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +129,10 @@ def decide(view: MemberView, now: datetime) -> Plan:
     waiting = _waits(view, now)
     if waiting is not None and not view.unit.active:
         return Plan(steps=tuple(steps), waiting=(waiting,))
-    if not (view.unit.active and view.unit.enabled and view.unit.ours):
+    masked = view.unit.masked and view.cluster.stage is Stage.FORMED  # keel's own ends a place
+    if masked and not view.unit.active:
+        return Plan(steps=tuple(steps), waiting=(MASKED,))
+    if not (masked or (view.unit.active and view.unit.enabled and view.unit.ours)):
         steps.append(_step(Action.START_ETCD, "it does not run as keel's yet"))
     if view.barred:
         return Plan(steps=tuple(steps), waiting=(BARRED,))
@@ -133,7 +145,7 @@ def decide(view: MemberView, now: datetime) -> Plan:
             "stop it with `systemctl stop etcd`, then look at `keel mesh etcd status`",
         )
     if view.cluster.stage is Stage.FORMED:
-        return Plan(steps=tuple(steps))
+        return Plan(steps=tuple(steps), waiting=(MASKED,) if masked else ())
     if not view.running.has_leader:
         return Plan(steps=tuple(steps), waiting=(_quorum(view),))
     steps.append(_step(Action.MARK_FORMED, "etcd answered with the computed ID and a leader"))

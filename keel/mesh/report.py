@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from keel import codec
-from keel.mesh import etcdlook, expulsion, removal, roster, tended, window
+from keel.mesh import etcdlook, etcdplan, expulsion, removal, roster, tended, window
 from keel.mesh.etcdids import id_text
 from keel.mesh.etcdlist import Listed
 from keel.mesh.etcdlook import EtcdSeen, Phase, Role
@@ -46,6 +46,9 @@ UNANSWERED = (
     f" one of the two shuts TCP port {CHANNEL_PORT} on the overlay, or full packets do not pass"
 )
 """Its packets arrive; only its answers do not."""
+
+MASKED = "its unit is masked, and keel takes no operator's mask off"
+UNMASK = "`systemctl unmask etcd`, then `keel mesh etcd tend`"
 
 ALARMS = {Alarm.FULL: "etcd-full", Alarm.CORRUPT: "etcd-corrupt"}
 
@@ -341,7 +344,7 @@ def _cluster_warnings(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
         return [warn("etcd-auth")]
     found = _alarms(seen, etcd)
     if etcd.status is None and etcd.roles.get(seen.node.key) is not Role.STARTING:
-        found.append(warn("etcd-down", detail="no answer on [::1]:2379"))
+        found.append(_down(etcd))
     voters, quorum, spare = fault_tolerance(seen, etcd)
     silent = sorted(
         _name_of(seen, one)
@@ -357,6 +360,13 @@ def _cluster_warnings(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
         remedy = "" if voters >= SAFE_VOTERS else MORE_VOTERS
         found.append(warn("etcd-no-fault-tolerance", detail=detail, remedy=remedy))
     return found
+
+
+def _down(etcd: EtcdSeen) -> Warning:
+    """Why this node's own etcd does not answer, as far as keel knows."""
+    if etcdplan.MASKED in etcd.waiting:
+        return warn("etcd-down", detail=MASKED, remedy=UNMASK)
+    return warn("etcd-down", detail="no answer on [::1]:2379")
 
 
 def _strangers(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:

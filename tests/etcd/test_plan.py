@@ -143,6 +143,13 @@ def test_without_a_grant_there_is_no_leaf_to_issue() -> None:
     assert Action.LAY_FILES not in actions(view)
 
 
+def test_a_member_that_was_masked_is_left_down_and_one_that_runs_is_told_of() -> None:
+    down, up = replace(OFF, masked=True), replace(ON, masked=True, enabled=False)
+    for view in (replace(FORMED, unit=down, running=None), replace(FORMED, unit=up)):
+        assert (actions(view), waits_for(view)) == ([], ["the operator"])
+    assert actions(replace(FRESH, unit=down))[-1] == Action.START_ETCD
+
+
 def test_what_runs_is_not_stopped_by_a_wait() -> None:
     assert actions(replace(FORMED, window_open=True)) == []
     assert waits_for(replace(FORMED, window_open=True)) == []

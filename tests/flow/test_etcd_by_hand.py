@@ -9,7 +9,7 @@ import pytest
 
 from keel.cli import status
 from keel.mesh import etcdmember, etcdplan, etcdstore
-from tests.fakes.etcd import Member
+from tests.fakes.etcd import UNIT, Member
 from tests.flow.growing import BORN, the_cluster, three_voters
 from tests.flow.world import World
 
@@ -100,6 +100,43 @@ def test_etcd_s_users_are_told_and_not_taken_for_an_etcd_that_is_down(world: Wor
     world.etcd.users = False
     world.timers(*BORN)
     assert [status.look(world.host(name))["warnings"] for name in BORN] == [[], [], []]
+
+
+def test_an_etcd_that_was_stopped_or_disabled_is_started_and_enabled_again(world: World) -> None:
+    units = world.net.nodes["c"].units
+    units.stop(UNIT)
+    units.disable(UNIT)
+    world.timers(*BORN)
+    assert (units.unit(UNIT).active, units.unit(UNIT).enabled) == (True, True)
+    assert status.look(world.host("c"))["warnings"] == []
+
+
+@pytest.mark.parametrize("runtime", [False, True], ids=["for good", "until the next boot"])
+def test_an_etcd_that_was_masked_stays_down_and_says_what_starts_it(
+    world: World, runtime: bool
+) -> None:
+    unit = world.net.nodes["c"].units.unit(UNIT)
+    world.net.nodes["c"].units.stop(UNIT)
+    unit.masked, unit.until_boot = True, runtime
+    for _ in range(2):
+        world.timers(*BORN)
+    assert "c" not in world.etcd.processes
+    (text,) = said(world, "c", "etcd-down")
+    assert "masked" in text
+    assert "systemctl unmask etcd" in text
+    assert etcdstore.load_failures(world.host("c")).entries == ()
+    assert said(world, "a", "etcd-voter-silent")
+    unit.masked = unit.until_boot = False
+    world.timers(*BORN)
+    assert [status.look(world.host(name))["warnings"] for name in BORN] == [[], [], []]
+
+
+def test_a_mask_under_a_running_etcd_is_told_before_it_matters(world: World) -> None:
+    world.net.nodes["c"].units.unit(UNIT).masked = True
+    world.timers(*BORN)
+    assert "c" in world.etcd.processes
+    (text,) = said(world, "c", "etcd-waits")
+    assert "the start of etcd waits for the operator" in text
 
 
 def as_rows(value: object) -> list[dict[str, str]]:
