@@ -29,6 +29,7 @@ from keel.mesh import (
     roster,
     selfrecord,
     store,
+    talk,
     up,
     wire,
 )
@@ -204,10 +205,14 @@ def confirm(
 
 
 def lapse(host: Host) -> tuple[InviteState, ...]:
-    """Expire and forget what is due; the invites that are left. Hold the lock."""
+    """Expire and forget what is due; the invites that are left. By a clock that is off, or that
+    nobody was asked about since this node was away, nothing ends for good. Hold the lock."""
+    found = store.load_invites(host)
+    if host.files.exists(host.paths.behind) or talk.clock_is_off(host):
+        return found
     now = host.clock.now()
     kept = []
-    for state in store.load_invites(host):
+    for state in found:
         later = invite.expire_invite(state, now)
         if invite.to_forget(later, now):
             store.forget_invite(host, later.invite)

@@ -226,7 +226,7 @@ def _examine(
     fresh_only = served is None or served.fresh
     if fresh_only and abs(message.time - now) > FRESH:
         return _stale(message, now), None
-    if ledger.knows(message.sender, message.nonce, message.time, fresh_only=fresh_only):
+    if ledger.knows(message.sender, message.nonce, message.time, now, fresh_only=fresh_only):
         return _proven("channel-replay", "the message was seen before"), None
     if ledger.full(message.sender, now):
         return _proven("channel-flood", "too many messages from this member", status=429), None

@@ -102,14 +102,16 @@ def new_crl(root: Authority, revoked: Iterable[Revoked], *, number: int, now: da
     private = etcdcert.load_key(root.key)
     entries = unite(revoked)
     _check_roots({entry.serial for entry in entries}, [certificate])
+    # under a clock that is behind its root's time the list begins with its root
+    begins = max(now - BACKDATED, certificate.not_valid_before_utc)
     builder = (
         # the builder's own method copies the whole list for every entry that is added
         x509.CertificateRevocationListBuilder(
             revoked_certificates=[_entry(each) for each in entries]
         )
         .issuer_name(certificate.subject)
-        .last_update(max(now - BACKDATED, certificate.not_valid_before_utc))
-        .next_update(now + CRL_LIFE)
+        .last_update(begins)
+        .next_update(max(now, begins) + CRL_LIFE)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(private.public_key()), critical=False
         )

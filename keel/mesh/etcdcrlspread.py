@@ -10,10 +10,15 @@ Rules:
 (C3) A copy that is damaged or gone is replaced by another one: from the roster, or from what is
      laid for etcd.
 (C4) The holder signs the next one with a third of the time to its nextUpdate left, or when a clock
-     that ran ahead dated it. One that is past its nextUpdate still counts.
+     that ran ahead dated it; not while its root is not valid either, for then it is this clock
+     that is behind. One that is past its nextUpdate still counts.
 """
 
 from __future__ import annotations
+
+from datetime import datetime
+
+from cryptography import x509
 
 from keel.errors import Refused
 from keel.mesh import etcdcert, etcdcrl, etcdrevoke, etcdstore, store, talk, up, wire
@@ -65,7 +70,7 @@ def _refresh(host: Host) -> Waiting | None:
     """Sign the next one when it is time for it (C4); what that waits for."""
     now = host.clock.now()
     held = _held(host)
-    if held.next_update - now > REFRESH and held.this_update <= now:
+    if held.next_update - now > REFRESH and held.this_update <= max(now, _valid_from(host, held)):
         return None
     if talk.clock_is_off(host):
         return until_clock("the next CRL")
@@ -110,5 +115,13 @@ def _held(host: Host) -> Crl:
 
 
 def _generation(host: Host, crl: Crl) -> int:
+    return etcdcert.generation_of(_signer(host, crl))
+
+
+def _valid_from(host: Host, crl: Crl) -> datetime:
+    return _signer(host, crl).not_valid_before_utc
+
+
+def _signer(host: Host, crl: Crl) -> x509.Certificate:
     roots = {etcdcert.fingerprint(one): one for one in etcdstore.load_roots(host)}
-    return etcdcert.generation_of(roots[crl.signer])
+    return roots[crl.signer]

@@ -52,7 +52,7 @@ def duty(host: Host) -> Duty:
     watched = [e for e in etcdstore.load_queue(host).entries if e.what is Wanted.CONFIRMATION]
     if not watched:
         return nothing(NAME, "no join waits for its confirmation")
-    if talk.clock_is_off(host):
+    if host.files.exists(host.paths.behind) or talk.clock_is_off(host):
         return waits(NAME, until_clock("the end of a claim"))
     with store.locked(host, "the mesh"):
         node = store.require(host)

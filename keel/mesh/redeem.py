@@ -10,7 +10,8 @@ Pure. The flow holds the lock, calls `judge`, writes what it says and answers. C
  7 mesh
  8 version       and, of the one version there is, the strict form of the request
  9 name          nobody else's, the keys nobody else's, and no endpoint inside the mesh
-10 clock         at most 300 s apart; both are named, and nothing was claimed
+10 clock         at most 300 s apart; both are named, and nothing was claimed. Before 6 tells of an
+                 expiry that the asker's clock denies: perhaps it is this node's that ran ahead
 From 5 on the asker is proven to hold the secret and hears the reason in an authenticated answer.
 """
 
@@ -24,7 +25,7 @@ from ipaddress import IPv6Address, IPv6Network
 from keel import codec
 from keel.errors import BadSignature, BadValue
 from keel.mesh import wire
-from keel.mesh.invite import Claim, InviteState, Phase, count_bad_mac, open_claims
+from keel.mesh.invite import OPEN, Claim, InviteState, Phase, count_bad_mac, open_claims
 from keel.mesh.joinmsg import (
     MAX_REQUEST_BYTES,
     PROTOCOL,
@@ -154,9 +155,9 @@ def _judge_proven(
         return signed
     key, payload = signed
     refused = _state(invite, key, now)
-    if refused:
-        return refused
     request = _request(payload, frame, key, view)
+    if refused:
+        return _denied_expiry(request, invite, now) or refused
     if isinstance(request, Rejection):
         return request
     if invite.claim is not None:
@@ -203,6 +204,16 @@ def _state(invite: InviteState, key: SigningKey, now: datetime) -> Rejection | N
     if claim and claim.ed25519 != key:
         return _proven("join-claimed", f"the invite was claimed by {by} before", _ANEW, who)
     return None
+
+
+def _denied_expiry(
+    request: JoinRequest | Rejection, invite: InviteState, now: datetime
+) -> Rejection | None:
+    """What is said of an open invite whose time is over by this node's clock alone."""
+    over = invite.phase in OPEN and now >= invite.expires
+    if not over or isinstance(request, Rejection) or request.time >= invite.expires:
+        return None
+    return _clock(request, now)
 
 
 def _request(

@@ -7,7 +7,7 @@ minute, a confirmed join at once. Crash-only: a pass that was cut off is done ag
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from keel.errors import KeelError, PeerError
@@ -16,6 +16,7 @@ from keel.mesh import (
     behind,
     exchange,
     join,
+    liveness,
     netsettings,
     network,
     selfrecord,
@@ -28,6 +29,8 @@ from keel.mesh import (
 )
 from keel.mesh.envelope import Answered
 from keel.mesh.exchange import RosterAnswer, RosterAsk
+from keel.mesh.invite import InviteState
+from keel.mesh.liveness import PeerSample
 from keel.mesh.members import Member
 from keel.mesh.store import Node
 from keel.outcome import Done, Incomplete
@@ -40,7 +43,8 @@ ROUNDS = 8
 ROUNDS_SECONDS = 60.0
 """After that no further round begins: who dawdles costs the others a pass, not its unit's time."""
 IDLE = timedelta(seconds=60)
-SILENT = timedelta(seconds=45)
+LONG = timedelta(seconds=180)
+"""Four times what makes a member down: WireGuard has begun some thirty handshakes by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +96,7 @@ def _tend(host: Host, spec: Spec) -> Node:
         renew_idle_invites(host, spec, node)
         up.bring_up(host, spec, node, invites)
         up.listen(host)
-        _try_other_endpoints(host, spec, node)
+        _look_for_the_silent(host, spec, node, invites)
     return node
 
 
@@ -118,7 +122,8 @@ def renew_idle_invites(host: Host, spec: Spec, node: Node) -> tuple[InviteId, ..
         state = _peer(device, peer.key)
         if state is None or state.latest_handshake is None:
             continue
-        if host.clock.now() - state.latest_handshake >= IDLE:
+        # how far apart, not how long ago: a clock that ran ahead keeps none in use
+        if abs(host.clock.now() - state.latest_handshake) >= IDLE:
             host.wireguard.remove_peer(interface, peer.key)
             renewed.append(invite.invite)
     return tuple(renewed)
@@ -129,19 +134,14 @@ def _peer(device: WgDevice | None, key: str) -> WgPeerState | None:
 
 
 def next_endpoint(
-    endpoints: Sequence[Endpoint],
-    state: WgPeerState,
-    now: datetime,
-    *,
-    heard_at: Endpoint | None = None,
+    endpoints: Sequence[Endpoint], state: WgPeerState, *, heard_at: Endpoint | None = None
 ) -> Endpoint | None:
     """The endpoint to try next with a silent member, of its own and the one at which it was heard
-    last; None when it is to be left alone: it is heard, or what WireGuard has is all there is.
+    last; None when what WireGuard has is all there is.
 
     A peer that two ends have at a wrong place would be found by neither."""
-    heard = state.latest_handshake is not None and now - state.latest_handshake < SILENT * 4
     known = [*endpoints, *([] if heard_at is None or heard_at in endpoints else [heard_at])]
-    if heard or not known or known == [state.endpoint]:
+    if not known or known == [state.endpoint]:
         return None
     if state.endpoint not in known:
         return known[0]
@@ -149,22 +149,44 @@ def next_endpoint(
     return known[(at + 1) % len(known)]
 
 
-def _try_other_endpoints(host: Host, spec: Spec, node: Node) -> None:
+def is_silent(
+    state: WgPeerState, sample: PeerSample | None, *, now: datetime, monotonic: float
+) -> bool:
+    """Whether nothing of a peer came for long. Of two witnesses one may be wrong: WireGuard's time
+    of the handshake once the wall clock was set, the samples' once /run was lost."""
+    quiet = liveness.silent_seconds(sample, now=monotonic)
+    if quiet is not None and quiet < LONG.total_seconds():
+        return False
+    shaken = state.latest_handshake
+    return shaken is None or not timedelta() <= now - shaken < LONG
+
+
+def _look_for_the_silent(
+    host: Host, spec: Spec, node: Node, invites: tuple[InviteState, ...]
+) -> None:
+    """Each peer that is silent is tried elsewhere, and made anew: WireGuard ignores a member whose
+    clock went back for as long as it ran ahead, and forgets that with the peer. One that was never
+    looked at may be about to answer."""
     interface = spec.network.wireguard.interface
     device = host.wireguard.show(interface)
-    now = host.clock.now()
-    samples = status.load_samples(host)
-    there = ((member, _peer(device, member.wireguard or "")) for member in talk.others(node))
-    for member, state in ((member, state) for member, state in there if state is not None):
-        sample = samples.peers.get(state.key)
-        heard_at = sample.heard_at if sample is not None else None
-        endpoints = up.endpoints_of(node, member)
-        endpoint = next_endpoint(endpoints, state, now, heard_at=heard_at)
-        if endpoint is None:
+    now, monotonic = host.clock.now(), host.clock.monotonic()
+    samples = status.load_samples(host).peers
+    endpoints = {one.wireguard: up.endpoints_of(node, one) for one in talk.others(node)}
+    temporary = {up.temporary_peer(node, one).key for one in invites}
+    for peer in up.wanted_peers(spec, node, invites, now):
+        state, sample = _peer(device, peer.key), samples.get(peer.key)
+        if state is None or peer.key in temporary:
             continue
-        for peer in up.wanted_peers(spec, node, (), now):
-            if peer.key == state.key:
-                host.wireguard.set_peer(interface, up.with_endpoint(peer, endpoint))
+        if not is_silent(state, sample, now=now, monotonic=monotonic):
+            continue
+        known = endpoints.get(peer.key, ())
+        heard_at = sample.heard_at if sample is not None else None
+        endpoint = next_endpoint(known, state, heard_at=heard_at) or state.endpoint
+        if sample is not None:
+            host.wireguard.remove_peer(interface, peer.key)
+        elif endpoint == state.endpoint:
+            continue
+        host.wireguard.set_peer(interface, replace(peer, endpoint=endpoint))
 
 
 def _finish_join(host: Host, node: Node) -> None:

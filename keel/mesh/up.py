@@ -18,7 +18,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime
 from ipaddress import IPv6Address
 
@@ -169,11 +168,6 @@ def endpoints_of(node: Node, member: Member) -> tuple[Endpoint, ...]:
     return tuple(
         one for one in member.endpoints if not one.is_special() and one.host not in node.prefix
     )
-
-
-def with_endpoint(peer: WgPeer, endpoint: Endpoint) -> WgPeer:
-    """The same peer, to be looked for elsewhere."""
-    return replace(peer, endpoint=endpoint)
 
 
 def bound_tcp(host: Host, spec: Spec) -> None:

@@ -251,8 +251,14 @@ class FakeNet:
         """A packet went both ways: endpoints are learned, counters move, the handshake is now."""
         session.near_peer.endpoint = session.far.endpoint(session.far_device.port)
         session.far_peer.endpoint = session.near.endpoint(session.near_device.port)
-        for peer in (session.near_peer, session.far_peer):
-            peer.latest_handshake = self.clock.now()
+        ends = (
+            (session.near, session.near_peer, session.far),
+            (session.far, session.far_peer, session.near),
+        )
+        for node, peer, other in ends:  # each end writes down what its own clock says
+            said = other.clock.now()
+            peer.latest_time = max(peer.latest_time or said, said)
+            peer.latest_handshake = node.clock.now()
             peer.received += 200
             peer.sent += 200
 
@@ -264,7 +270,7 @@ class FakeNet:
                     if session is not None and peer.wanted.keepalive_seconds:
                         session.far_peer.received += KEEPALIVE_BYTES
                         peer.sent += KEEPALIVE_BYTES
-                        peer.latest_handshake = self.clock.now()
+                        peer.latest_handshake = node.clock.now()
                         peer.endpoint = session.far.endpoint(session.far_device.port)
 
 
@@ -322,7 +328,8 @@ def _failed(address: IPv6Address, reason: str, text: str) -> PeerError:
 
 
 def _agrees(session: _Session) -> bool:
-    """Cryptokey routing both ways, equal preshared keys, and one end that can find the other."""
+    """Cryptokey routing both ways, equal preshared keys, and one end that can find the other, whose
+    clock is not behind what it said before."""
     near, far = session.near_device, session.far_device
     if near.address is None or session.far_peer.wanted.allowed != near.address:
         return False
@@ -330,9 +337,16 @@ def _agrees(session: _Session) -> bool:
         return False
     if session.near_peer.wanted.preshared != session.far_peer.wanted.preshared:
         return False
-    return _finds(session.near_peer.endpoint, session.far, far) or _finds(
-        session.far_peer.endpoint, session.near, near
+    return _begins(session.near, session.near_peer, session.far, far, session.far_peer) or _begins(
+        session.far, session.far_peer, session.near, near, session.near_peer
     )
+
+
+def _begins(node: FakeNode, peer: Peer, other: FakeNode, device: Device, mine: Peer) -> bool:
+    """Whether a handshake that the node begins with the other is answered there; `mine` is what the
+    other one knows of the node."""
+    forward = mine.latest_time is None or node.clock.now() >= mine.latest_time
+    return forward and _finds(peer.endpoint, other, device)
 
 
 def _finds(endpoint: Endpoint | None, node: FakeNode, device: Device) -> bool:

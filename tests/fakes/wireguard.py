@@ -38,6 +38,8 @@ class Peer:
     latest_handshake: datetime | None = None
     received: int = 0
     sent: int = 0
+    latest_time: datetime | None = None
+    """What the peer's clock said in the last handshake that it began: an earlier one is ignored."""
 
 
 @dataclass

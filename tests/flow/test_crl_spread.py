@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keel.mesh import etcdcrl, etcdrevoke, etcdstore, roster, store, wire
+from keel.mesh import etcdcrl, etcdcrlspread, etcdrevoke, etcdstore, roster, store, wire
 from keel.mesh.duty import Duty, Result
 from keel.mesh.etcdcert import Serial
 from keel.mesh.etcdcrl import Crl, Reason, Revoked
@@ -138,6 +138,33 @@ def test_no_crl_is_signed_by_a_clock_that_differs(world: World) -> None:
     world.net.nodes["a"].clock.wrong_by = timedelta(minutes=10)
     world.sync("a")
     assert tend(world, "a").waiting[0].waiting_for == "the clock"
+
+
+@pytest.mark.lives
+@pytest.mark.parametrize("ago", [20, 730, 20000], ids=["days", "years", "1970"])
+def test_under_clocks_that_are_all_before_the_root_the_crl_stands_and_can_be_replaced(
+    world: World, ago: int
+) -> None:
+    """A host that gives all its machines one wrong time; nobody contradicts it, once they have
+    found one another anew: WireGuard remembers a later time of each."""
+    before = held(world, "a")
+    for name in "abc":
+        world.net.nodes[name].clock.wrong_by = -timedelta(days=ago)
+    for _ in range(5):
+        world.timers(*"abc")
+    assert tend(world, "a").result is not Result.FAILED
+    assert held(world, "a").number == before.number
+    assert issue(world) == before.number + 1
+    assert held(world, "a").this_update < held(world, "a").next_update
+    tend(world, "a")
+    assert held(world, "a").number == before.number + 1
+    for name in "abc":
+        world.net.nodes[name].clock.wrong_by = timedelta()
+    world.sync("a")
+    tend(world, "a")
+    world.settle()
+    assert held(world, "a").next_update - world.net.clock.now() > etcdcrlspread.REFRESH
+    assert failed(world, "a") == []
 
 
 def test_a_holder_that_was_killed_before_it_told_tells_afterwards(world: World) -> None:

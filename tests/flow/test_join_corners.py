@@ -344,11 +344,10 @@ def test_a_silent_members_next_endpoint_is_the_first_when_wireguard_has_none_of_
     endpoints = up.endpoints_of(world.loaded("a"), talk.others(world.loaded("a"))[0])
     two = (*endpoints, replace(endpoints[0], port=1))
     silent = replace(peer, latest_handshake=None, endpoint=None)
-    now = host.clock.now()
-    assert sync.next_endpoint(two, silent, now) == two[0]
-    assert sync.next_endpoint(two, replace(silent, endpoint=two[0]), now) == two[1]
-    assert sync.next_endpoint(endpoints, replace(silent, endpoint=endpoints[0]), now) is None
-    assert sync.next_endpoint((), silent, now) is None
+    assert sync.next_endpoint(two, silent) == two[0]
+    assert sync.next_endpoint(two, replace(silent, endpoint=two[0])) == two[1]
+    assert sync.next_endpoint(endpoints, replace(silent, endpoint=endpoints[0])) is None
+    assert sync.next_endpoint((), silent) is None
 
 
 def test_a_leave_that_died_after_its_removal_was_signed_signs_no_second_one(world: World) -> None:

@@ -80,7 +80,7 @@ def test_a_good_message_passes_with_its_body_and_its_nonce_noted() -> None:
     found = _accepted(_check(raw))
     assert (found.message, found.body, found.claim) == (message(), Greeting(word="hi"), False)
     assert found.request == message_hash(raw)
-    assert found.ledger.knows(PEER.public, nonce("message"), NOW, fresh_only=True)
+    assert found.ledger.knows(PEER.public, nonce("message"), NOW, NOW, fresh_only=True)
     assert found.line is not None
 
 

@@ -29,18 +29,43 @@ def _with(count: int, *, time: datetime = NOW) -> NonceLedger:
 
 def test_a_nonce_is_known_for_its_sender_until_360_seconds_after_the_messages_time() -> None:
     ledger = _with(1)
-    assert ledger.knows(A, nonce(0), NOW, fresh_only=True)
-    assert not ledger.knows(B, nonce(0), NOW, fresh_only=True)
-    assert not ledger.knows(A, nonce(1), NOW, fresh_only=True)
+    assert ledger.knows(A, nonce(0), NOW, NOW, fresh_only=True)
+    assert not ledger.knows(B, nonce(0), NOW, NOW, fresh_only=True)
+    assert not ledger.knows(A, nonce(1), NOW, NOW, fresh_only=True)
     assert ledger.pruned(NOW + KEPT).seen == ledger.seen
     assert ledger.pruned(NOW + KEPT + SECOND).seen == {}
 
 
 def test_what_was_let_go_stays_refused_when_the_clock_runs_back() -> None:
     ledger = _with(1).pruned(NOW + KEPT + SECOND)
-    assert ledger.knows(A, nonce(0), NOW, fresh_only=True)
-    assert not ledger.knows(A, nonce(0), NOW + SECOND, fresh_only=True)
-    assert not ledger.knows(A, nonce(0), NOW, fresh_only=False)
+    assert ledger.knows(A, nonce(0), NOW, NOW, fresh_only=True)
+    assert not ledger.knows(A, nonce(0), NOW + SECOND, NOW, fresh_only=True)
+    assert not ledger.knows(A, nonce(0), NOW, NOW, fresh_only=False)
+
+
+def test_what_a_clock_far_ahead_let_go_refuses_nothing_once_it_is_right() -> None:
+    """A day ten years ahead, of two members that were wrong together."""
+    ahead = NOW + timedelta(days=3650)
+    ledger, _ = NonceLedger().add(A, nonce(0), ahead, ahead)
+    ledger = ledger.pruned(ahead + KEPT + SECOND)
+    assert ledger.knows(A, nonce(1), ahead, ahead, fresh_only=True)
+    assert not ledger.knows(A, nonce(1), NOW, NOW, fresh_only=True)
+    grown, _ = ledger.add(A, nonce(1), NOW, NOW)
+    assert grown.rewrite_due()
+    rewritten, raw = grown.dump()
+    assert not rewritten.rewrite_due()
+    assert parse_nonces(raw) == rewritten
+    assert not rewritten.knows(A, nonce(2), ahead, ahead, fresh_only=True)
+
+
+def test_what_a_clock_far_ahead_wrote_down_takes_no_senders_room() -> None:
+    ahead = NOW + timedelta(hours=2)
+    ledger = NonceLedger()
+    for number in range(MAX_PER_SENDER):
+        ledger, _ = ledger.add(A, nonce(number), ahead, ahead)
+    assert ledger.full(A, ahead)
+    assert not ledger.full(A, NOW)
+    assert ledger.knows(A, nonce(0), ahead, NOW, fresh_only=True)
 
 
 def test_a_time_far_ahead_does_not_hold_its_place_for_ever() -> None:
@@ -75,7 +100,7 @@ def test_a_rewrite_keeps_the_floor_and_leaves_out_what_ended() -> None:
     pruned, raw = ledger.pruned(NOW + KEPT + SECOND).dump()
     assert parse_nonces(raw) == pruned
     assert raw.count(b"\n") == pruned.lines == 2
-    assert parse_nonces(raw).knows(A, nonce(0), NOW, fresh_only=True)
+    assert parse_nonces(raw).knows(A, nonce(0), NOW, NOW, fresh_only=True)
 
 
 def test_a_rewrite_is_due_when_the_file_is_much_longer_than_what_is_kept() -> None:
