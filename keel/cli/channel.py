@@ -6,7 +6,6 @@ may do little: what a message sets off is done by keel-passes.service, which is 
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import signal
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from ipaddress import IPv6Address
 
-from keel.cli.compose import compose
+from keel.cli.compose import compose, load_the_rest
 from keel.errors import KeelError
 from keel.gauge import Passes
 from keel.mesh import etcd, passes, passmsg, receive, store
@@ -59,7 +58,7 @@ def run() -> int:
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
     serving.start()
     host.passes(Ask.READY)
-    _load_the_rest()
+    load_the_rest()
     watch(serving, lambda: deadtcp.end_dead(host.proc, node.prefix, PEER_PORT))
     return 0
 
@@ -96,10 +95,3 @@ def narrowed(host: Host, say: Passes) -> Host:
         return passmsg.open_answer(raw) if word in passmsg.ANSWERED else raw
 
     return replace(host, units=KickedUnits(ask, passes.KICKS), passes=ask)
-
-
-def _load_the_rest() -> None:
-    """What few answers need: loaded while nobody waits for it."""
-    importlib.import_module("keel.mesh.client")
-    importlib.import_module("keel.mesh.etcdclient")
-    importlib.import_module("ruamel.yaml")

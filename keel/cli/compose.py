@@ -1,4 +1,4 @@
-"""The composition root: the one place, with the channel's entry point, that knows the adapters.
+"""The composition root: the one place, with the services' entry points, that knows the adapters.
 
 The channel's and the gateway's libraries cost more than most commands take, so they are loaded
 when something is sent.
@@ -6,6 +6,7 @@ when something is sent.
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -75,6 +76,13 @@ def compose(
         passes=here,
     )
     return host
+
+
+def load_the_rest() -> None:
+    """What is loaded when it is needed: by a service that stays, while nobody waits for it."""
+    importlib.import_module("keel.mesh.client")
+    importlib.import_module("keel.mesh.etcdclient")
+    importlib.import_module("ruamel.yaml")
 
 
 @dataclass(slots=True)

@@ -7,13 +7,12 @@ loads all, and ends once nobody asked for a while; what comes then starts it aga
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import sys
 import threading
 
-from keel.cli.compose import compose
+from keel.cli.compose import compose, load_the_rest
 from keel.cli.errands import WarmUnits, warmed
 from keel.errors import KeelError
 from keel.mesh import etcdstore, passes, selfrecord, store
@@ -34,7 +33,7 @@ def run() -> int:
         sys.stderr.write(f"keel: error: {error.summary()}\nkeel: hint: {error.remedy()}\n")
         return int(error.exit)
     host, units = warmed(host)
-    threading.Thread(target=_load_the_rest, daemon=True).start()
+    threading.Thread(target=load_the_rest, daemon=True).start()
     counter = Counter(
         inherited_sockets(os.environ),
         lambda ask: passes.answer(host, ask),
@@ -55,10 +54,3 @@ def is_needed(host: Host, units: WarmUnits) -> bool:
         return able and etcdstore.load_cluster(host).stage is not Stage.FORMED
     except KeelError:
         return False  # told by the pass that meets it
-
-
-def _load_the_rest() -> None:
-    """What a pass needs and this module does not: loaded while nobody waits for it."""
-    importlib.import_module("keel.mesh.client")
-    importlib.import_module("keel.mesh.etcdclient")
-    importlib.import_module("ruamel.yaml")
