@@ -256,6 +256,7 @@ def test_only_these_units_are_started_by_the_channel_each_by_its_word() -> None:
     "beyond",
     [
         lambda units: units.start("sshd.service", block=False),
+        lambda units: units.start(up.TEND_UNIT, "sshd.service", block=False),
         lambda units: units.start(up.TEND_UNIT),
         lambda units: units.state("etcd.service"),
         lambda units: units.stop(up.FAST_TIMER),

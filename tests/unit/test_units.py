@@ -17,6 +17,7 @@ from keel.mesh.etcdconf import render_drop_in
 from keel.mesh.limits import LASTS, Limits
 from keel.paths import Paths
 from keel.spec.model import DEFAULT_INTERFACE
+from tests.fakes import fence
 
 REPOSITORY = Path(keel.__file__).parent.parent
 SYSTEMD = REPOSITORY / "systemd"
@@ -214,6 +215,15 @@ def test_the_channel_may_do_little() -> None:
     for path in (Paths().laid, Paths().etcd_data, Paths().stray_data):
         assert any(path.is_relative_to(each) for each in hidden)
     assert "ProtectKernelTunables" in channel
+
+
+def test_the_flows_of_the_tests_run_within_the_channels_own_bounds() -> None:
+    """tests/fakes/fence.py; a handler that comes to need more is red there."""
+    channel = section(SYSTEMD / "keel-channel.service", "Service")
+    hidden = channel["InaccessiblePaths"][0].split()
+    assert [f"-/{path}" for path in fence.HIDDEN] == hidden
+    (state,), (writable,) = channel["StateDirectory"], channel["ReadWritePaths"]
+    assert {f"/{path}" for path in fence.WRITABLE} == {f"/var/lib/{state}", writable}
 
 
 def test_the_channel_brings_the_socket_by_which_it_has_passes_run() -> None:
