@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ import pytest
 from keel.cli.errands import Errand, WarmUnits
 from keel.cli.passes import is_needed
 from keel.errors import DiskTrouble, Internal, Refused
-from keel.mesh import up
+from keel.mesh import etcdstore, up
+from keel.mesh.etcdstate import Stage
 from tests.fakes import fence
+from tests.fakes.etcd import UNIT
 from tests.flow.growing import three_voters
 from tests.flow.world import World
 
@@ -62,11 +65,25 @@ def test_damaged_state_does_not_keep_it(tmp_path: Path) -> None:
     assert not is_needed(world.host("a"), idle(world, "a"))
 
 
-def test_a_clusters_etcd_is_not_halted_whoever_asks(tmp_path: Path) -> None:
+def with_etcd_down(world: World) -> None:
+    world.net.nodes["b"].units.stop(UNIT)
+
+
+def before_the_leader_is_noted(world: World) -> None:
+    host = world.host("b")
+    etcdstore.save_cluster(host, replace(etcdstore.load_cluster(host), stage=Stage.STARTING))
+
+
+@pytest.mark.parametrize("arrange", [with_etcd_down, before_the_leader_is_noted])
+def test_a_clusters_etcd_is_not_halted_whoever_asks(
+    arrange: Callable[[World], None], tmp_path: Path
+) -> None:
     world = three_voters(tmp_path)
+    arrange(world)
+    before = world.net.nodes["b"].units.state(UNIT)
     with pytest.raises(Refused, match="cluster"):
         fence.narrowed(world.net.nodes["b"]).passes("halt")
-    assert world.net.nodes["b"].units.state("etcd.service").active == "active"
+    assert world.net.nodes["b"].units.state(UNIT) == before
 
 
 def test_the_channel_reads_and_writes_keels_own_state_and_nothing_of_etcds(tmp_path: Path) -> None:
