@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from keel.mesh import etcdpermit
+from keel.mesh import etcdpermit, etcdsettings
 from keel.paths import Paths
 from keel.system.clock import SystemClock
 from keel.system.fs import DurableFiles
@@ -19,7 +19,7 @@ def run(paths: Paths | None = None) -> int:
     """The exit status; what it came to is told in the journal."""
     paths = paths or Paths()
     files = DurableFiles()
-    if etcdpermit.redeem(
+    if etcdsettings.harmful(os.environ) is None and etcdpermit.redeem(
         files,
         paths,
         boot=etcdpermit.this_boot(files, paths),

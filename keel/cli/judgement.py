@@ -57,7 +57,13 @@ def judge(host: Host) -> int:
     """The guard's exit status; refusals go to the journal with their remedy."""
     try:
         invocation = os.environ.get("INVOCATION_ID", "")
-        allowed = guard(host, Peers(host), invocation=invocation, boot=_boot(host))
+        allowed = guard(
+            host,
+            Peers(host),
+            invocation=invocation,
+            boot=_boot(host),
+            environment=os.environ,
+        )
     except KeelError as error:
         sys.stderr.write(render.error_text(error, color=False) + "\n")
         return int(error.exit)

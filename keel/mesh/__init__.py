@@ -21,7 +21,7 @@ The registry (etcd)
     a member's grant: etcdcredentials etcdenrol etcdissue etcdlapse
     what the holder gave it: etcdtaken
     its own etcd: etcdmember etcdown etcdplan* etcdconf* etcdids* etcdplace etcdenv
-    every start: etcdguard* etcdstart etcdpermit
+    every start: etcdguard* etcdsettings* etcdstart etcdpermit
     asking etcd: etcdclient etcdwords* etcdchange etcdlist
     the birth: birth* etcdbook etcdbirth
     by hand: forming* etcdform etcdformview etcdformdoors fitness* etcdmeasure

@@ -79,6 +79,7 @@ class StartView:
     awaited: bool = False
     begun: bool = False
     served: bool = False
+    foreign: str | None = None
     lived: int = 0
     lived_elsewhere: int | None = None
     removed: bool = False
@@ -136,6 +137,13 @@ def judge_start(view: StartView, now: datetime) -> Allowed:
             "start-removed",
             "this node was removed from the mesh, and its etcd from the cluster",
             "`keel mesh leave` here moves its keys and state aside; then join with a new invite",
+        )
+    if view.foreign is not None:
+        raise Refused(
+            "start-settings-foreign",
+            f"etcd.service would start etcd with {view.foreign}",
+            "`systemctl cat etcd` shows where it stands; take it out, then"
+            " `systemctl daemon-reload`: etcd is started again by itself",
         )
     if not view.address_present:
         raise Refused(

@@ -7,7 +7,7 @@ start loads is told in etcd-loaded.json. Decides nothing itself: keel.mesh.etcdg
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from ipaddress import IPv6Address
@@ -18,6 +18,7 @@ from cryptography import x509
 from keel import codec
 from keel.errors import BadValue, EtcdError, PkiRejected, Refused, StateCorrupt
 from keel.etcdport import DataState, EtcdAt
+from keel.mesh import etcdsettings
 from keel.mesh.etcdcheck import read_record
 from keel.mesh.etcdconf import (
     CRL_FILE,
@@ -92,11 +93,13 @@ def guard(
     *,
     invocation: str,
     boot: str,
+    environment: Mapping[str, str] | None = None,
     address_seconds: float = ADDRESS_SECONDS,
 ) -> Allowed:
     """Let etcd start, or raise Refused. Waits up to a minute for the address; run again after a
-    kill anywhere it comes to the same end."""
+    kill anywhere it comes to the same end. `environment`: what systemd starts it with."""
     view = _observe(host)
+    view = replace(view, foreign=etcdsettings.foreign(environment or {}, view.laid.env))
     _wait_for_address(host, view.address, address_seconds)
     view = replace(view, address_present=host.overlay.address_usable(view.address))
     if view.record is not None and asks_for_leaders(view):

@@ -101,6 +101,7 @@ OTHER_ROOT = make.root(generation=2)
     [
         (replace(BIRTH, cluster=make.cluster(Stage.IDLE)), "start-no-cluster"),
         (replace(BIRTH, address_present=False), "start-no-address"),
+        (replace(FORMED, foreign="ETCD_WAL_DIR"), "start-settings-foreign"),
         (laid(trust=None), "start-not-laid"),
         (laid(crl=None), "start-not-laid"),
         (laid(member=None), "start-not-laid"),
@@ -134,7 +135,8 @@ OTHER_ROOT = make.root(generation=2)
         (replace(BIRTH, leaders=(make.address("a"),)), "start-cluster-exists"),
     ],
     ids=[
-        "idle", "no address", "no trust", "no CRL", "no certificate", "damaged trust",
+        "idle", "no address", "another's setting",
+        "no trust", "no CRL", "no certificate", "damaged trust",
         "empty trust", "another root laid", "two roots pinned", "the record's root is another",
         "no CRL in crl.der", "another root's CRL", "another's certificate", "no certificate in it",
         "removed", "restored", "unmarked", "unmarked, formed", "another formation's data",

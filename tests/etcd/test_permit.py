@@ -109,13 +109,26 @@ def test_a_permit_without_its_time_is_none(permitted: FakeNode) -> None:
     assert not redeem(permitted)
 
 
-def test_the_guard_lets_a_permitted_birth_start(
-    node: FakeNode, capsys: pytest.CaptureFixture[str]
-) -> None:
+def permitted_now(node: FakeNode) -> None:
     judgement.permit(node.host, Answers())
     permit = json.loads(node.paths.etcd_permit.read_bytes())
     permit["time"] = guard_process.SystemClock().monotonic()
     node.paths.etcd_permit.write_text(json.dumps(permit))
+
+
+def test_a_permit_is_none_for_a_unit_with_a_setting_that_does_harm(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    permitted_now(node)
+    monkeypatch.setenv("ETCD_FORCE_NEW_CLUSTER", "true")
+    assert guard_process.run(node.paths) == Exit.REFUSED
+    assert "ETCD_FORCE_NEW_CLUSTER" in capsys.readouterr().err
+
+
+def test_the_guard_lets_a_permitted_birth_start(
+    node: FakeNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    permitted_now(node)
     assert guard_process.run(node.paths) == Exit.DONE
     assert "judged a moment ago" in capsys.readouterr().err
     assert not node.paths.etcd_permit.exists()  # nothing permits the second start

@@ -122,6 +122,21 @@ def rule_of(node: FakeNode, questions: Answers | None = None) -> str:
     return caught.value.rule
 
 
+def test_a_setting_that_somebody_added_to_the_unit_is_refused(node: FakeNode) -> None:
+    install(node, cluster=make.cluster(Stage.FORMED))
+    begun(node)
+    with pytest.raises(Refused) as caught:
+        guard(
+            node.host,
+            Answers(),
+            invocation="abc",
+            boot="def",
+            environment={"ETCD_FORCE_NEW_CLUSTER": "true"},
+        )
+    assert caught.value.rule == "start-settings-foreign"
+    assert not node.paths.etcd_loaded.exists()
+
+
 def marker_of(node: FakeNode) -> dict[str, object] | None:
     path = node.paths.etcd_marker
     return json.loads(path.read_bytes()) if path.exists() else None

@@ -1,0 +1,55 @@
+"""What else etcd would be started with: settings that somebody added to keel's, in a drop-in of
+etcd.service or in a file that is read after etcd.env.
+
+Pure: the environment that systemd made comes in. Most additions are harmless, and the operator's
+own affair (a log level); these are not, and neither is another value for one of keel's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+HARM: Mapping[str, str] = {
+    "ETCD_FORCE_NEW_CLUSTER": "makes a cluster of its own of this member, beside the others'",
+    "ETCD_WAL_DIR": "has etcd look for its log where keel does not, and begin anew without it",
+    "ETCD_CONFIG_FILE": "has etcd read that file, and nothing of keel's",
+    "ETCD_UNSAFE_NO_FSYNC": "has etcd acknowledge what is not on the disk",
+    "ETCD_LISTEN_CLIENT_HTTP_URLS": "lets revoked certificates in",
+    "ETCD_EXPERIMENTAL_PEER_SKIP_CLIENT_SAN_VERIFICATION": "lets any member speak for another",
+    "ETCD_CLIENT_CERT_ALLOWED_HOSTNAME": "shuts keel out",
+}
+ARGUMENTS = "DAEMON_ARGS"
+"""What Debian's unit puts behind the program's name."""
+FIRST_START = "ETCD_INITIAL_CLUSTER_STATE"
+"""The guard itself may write another one."""
+
+
+def harmful(environment: Mapping[str, str]) -> str | None:
+    """The first setting that would do harm, and which."""
+    given = {**_variables(environment.get(ARGUMENTS, "").split()), **environment}
+    for name, harm in HARM.items():
+        if given.get(name, "") not in ("", "false"):
+            return f"{name}, which {harm}"
+    return None
+
+
+def foreign(environment: Mapping[str, str], etcd_env: bytes) -> str | None:
+    """The same, or the first of keel's own that has another value than etcd.env gives it."""
+    found = harmful(environment)
+    for name, value in _pairs(etcd_env.decode(errors="replace").splitlines()):
+        if found is None and name != FIRST_START and environment.get(name, value) != value:
+            found = f"another {name} than keel's"
+    return found
+
+
+def _pairs(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
+    for line in lines:
+        name, found, value = line.partition("=")
+        if found and not line.startswith("#"):
+            yield name, value
+
+
+def _variables(words: Iterable[str]) -> Mapping[str, str]:
+    """Flags as the variables that mean the same; a flag without a value is true."""
+    flags = (word.lstrip("-").partition("=") for word in words if word.startswith("-"))
+    return {"ETCD_" + name.upper().replace("-", "_"): value or "true" for name, _, value in flags}
