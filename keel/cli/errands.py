@@ -16,9 +16,10 @@ from dataclasses import replace
 from keel import secretcache
 from keel.cli import render
 from keel.errors import KeelError
-from keel.mesh import etcdtend, sync, up
+from keel.mesh import etcdtend, sync
 from keel.ports import Host, Units, UnitState
 from keel.spec import specfile
+from keel.unitnames import SYNC_UNIT, TEND_UNIT
 
 PATIENCE_SECONDS = 60.0
 """A pass waits for one that the timer started: that may have looked before the message came."""
@@ -124,6 +125,6 @@ def warmed(host: Host) -> tuple[Host, WarmUnits]:
         reached = ", ".join(sync.sync(host, specfile.load(host)).value.reached)
         sys.stderr.write(f"exchanged rosters with {reached or '<none>'}\n")
 
-    found[up.TEND_UNIT] = Errand("tend", tend)
-    found[up.SYNC_UNIT] = Errand("sync", exchange)
+    found[TEND_UNIT] = Errand("tend", tend)
+    found[SYNC_UNIT] = Errand("sync", exchange)
     return host, units

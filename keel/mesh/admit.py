@@ -43,6 +43,7 @@ from keel.outcome import Done
 from keel.ports import Deadline, Host
 from keel.spec.model import Spec
 from keel.types import Fingerprint, InviteId, NodeName, Nonce, Secret, SigningKey
+from keel.unitnames import SYNC_UNIT
 
 WAIT_POLL_SECONDS = 1.0
 ANSWER_RECORDS_BYTES = 320 << 10
@@ -150,7 +151,7 @@ def cancel(host: Host, spec: Spec, wanted: InviteId) -> Done[InviteState]:
             node = _remove_claimant(host, node, state.claim)
         store.save_invite(host, cancelled)
         up.bring_up(host, spec, node, store.load_invites(host))
-    host.units.start(up.SYNC_UNIT, block=False)
+    host.units.start(SYNC_UNIT, block=False)
     up.kick_tend(host)
     return Done(value=cancelled, changed=(f"invite/{wanted} cancelled",))
 

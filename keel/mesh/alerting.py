@@ -21,7 +21,7 @@ from datetime import datetime
 
 from keel import VERSION, codec
 from keel.errors import AlertFailed, KeelError, Refused
-from keel.mesh import alerts, etcdstore, lastchannels, store, tended, up
+from keel.mesh import alerts, etcdstore, lastchannels, store, tended
 from keel.mesh.alerts import JOURNAL, Alerts, Event, Item
 from keel.mesh.duty import Duty, done, nothing
 from keel.mesh.store import Node
@@ -30,6 +30,7 @@ from keel.monitor import Sample
 from keel.outcome import Done, Incomplete
 from keel.ports import Host
 from keel.spec.model import AlertChannel, CommandChannel, MailChannel, Spec, WebhookChannel
+from keel.unitnames import ALERT_UNIT
 
 NAME = "alerts"
 LOOK_SECONDS = 60.0
@@ -59,15 +60,15 @@ def duty(host: Host, spec: Spec) -> Duty:
         host.console.say(f"alert: {alerts.sentence(item)}; {item.alert.remedy}")
     broken = False
     if any(alerts.due(state, name_of(one), now) for one in spec.monitor.channels):
-        broken = host.units.state(up.ALERT_UNIT).active == "failed"
-        host.units.start(up.ALERT_UNIT, block=False)
+        broken = host.units.state(ALERT_UNIT).active == "failed"
+        host.units.start(ALERT_UNIT, block=False)
     _note_look(host)
     host.metrics.write(samples)  # last: a textfile that can't be written keeps nobody untold
     if broken:
         raise Refused(
             "alert-not-told",
-            f"no channel was told: {up.ALERT_UNIT} failed",
-            f"`journalctl -u {up.ALERT_UNIT}`; `keel mesh etcd alert --test` tries each channel",
+            f"no channel was told: {ALERT_UNIT} failed",
+            f"`journalctl -u {ALERT_UNIT}`; `keel mesh etcd alert --test` tries each channel",
         )
     if state.failing:
         _say_who_fails(state)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from keel.errors import Refused
 from keel.ports import Host
+from keel.unitnames import SYNC_UNIT
 
 BEHIND = "channel-behind"
-SYNC_UNIT = "keel-mesh-sync.service"
 
 
 def mark(host: Host) -> None:

@@ -24,7 +24,6 @@ DATA_DIR = "/var/lib/keel-etcd/data"
 LAID_DIR = "/etc/etcd/keel"
 
 ENV_FILE = "etcd.env"
-UNIT = "etcd.service"
 MEMBER_FILE = "member.pem"
 TRUST_FILE = "trust.pem"
 CRL_FILE = "crl.der"

@@ -21,13 +21,14 @@ from datetime import datetime
 from cryptography import x509
 
 from keel.errors import Refused
-from keel.mesh import etcdcert, etcdcrl, etcdrevoke, etcdstore, store, talk, up, wire
+from keel.mesh import etcdcert, etcdcrl, etcdrevoke, etcdstore, store, talk, wire
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdcrl import Crl
 from keel.mesh.etcdplan import until_clock
 from keel.mesh.records import CRL, MAX_CRL_BYTES, CrlRecord
 from keel.outcome import Waiting
 from keel.ports import Host
+from keel.unitnames import SYNC_UNIT
 
 NAME = "crl"
 REFRESH = etcdcrl.CRL_LIFE / 3
@@ -106,7 +107,7 @@ def _tell(host: Host) -> int | None:
         )
         raw = wire.encode(wire.seal(CRL, record, node.identity.signing))
         store.merge_into(host, node, (raw,))
-    host.units.start(up.SYNC_UNIT, block=False)
+    host.units.start(SYNC_UNIT, block=False)
     return held.number
 
 

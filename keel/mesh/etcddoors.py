@@ -53,6 +53,7 @@ from keel.mesh.store import Node
 from keel.mesh.trust import may_ask
 from keel.ports import Host
 from keel.spec.model import Spec
+from keel.unitnames import FAST_TIMER, SYNC_UNIT
 
 
 def served() -> tuple[tuple[str, Kind], ...]:
@@ -123,7 +124,7 @@ def _take_record(asked: Asked) -> TakeRecordAnswer:
         checked = etcdtaken.take_record(host, asked.node, wanted.record)
         cluster = etcdstore.load_cluster(host)
     if checked.again:  # a pass is at work with it already, unless a kill came in between
-        host.units.start(up.FAST_TIMER, block=False)
+        host.units.start(FAST_TIMER, block=False)
     else:
         up.kick_tend(host)
     return TakeRecordAnswer(stage=cluster.stage, epoch=cluster.epoch)
@@ -137,7 +138,7 @@ def _enroll(asked: Asked) -> EnrollAnswer:
         admitted = {one.key: one.address for one in node.view.members}
         granted = etcdissue.grant(host, node, wanted.enrolment, admitted=admitted)
     if merged.added:  # a relayed one may be new here: the sync lets it in
-        host.units.start(up.SYNC_UNIT, block=False)
+        host.units.start(SYNC_UNIT, block=False)
     up.kick_tend(host)
     return EnrollAnswer(grant=granted)
 

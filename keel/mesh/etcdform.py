@@ -33,7 +33,6 @@ from keel.mesh import (
     members,
     store,
     talk,
-    up,
 )
 from keel.mesh.duty import Result
 from keel.mesh.envelope import Answered
@@ -58,6 +57,7 @@ from keel.outcome import Done, Incomplete, Plan, Step
 from keel.ports import Host
 from keel.spec.model import Spec
 from keel.types import Capability, SigningKey
+from keel.unitnames import SYNC_UNIT
 
 MAX_ROUNDS = 8
 """Four kinds of steps, each once, and as many again for what changed meanwhile."""
@@ -272,7 +272,7 @@ class _Form:
             etcdissue.make_root(host, node)
             statement = etcdstore.load_holder(host) or b""
             store.merge_into(host, node, (statement,))
-        host.units.start(up.SYNC_UNIT, block=False)
+        host.units.start(SYNC_UNIT, block=False)
         self._note("etcd/root g1 created")
 
     def _grant_self(self) -> None:

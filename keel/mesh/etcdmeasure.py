@@ -15,7 +15,6 @@ from keel.errors import KeelError, PeerError
 from keel.etcdport import DataState, StrayMember
 from keel.mesh import clocks, etcdmember, fitness, selfrecord, talk
 from keel.mesh.asked import Asked, Kind
-from keel.mesh.etcdconf import UNIT
 from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.firewallrules import CHANNEL_PORT
 from keel.mesh.fitness import Check, Examined
@@ -27,6 +26,7 @@ from keel.mesh.store import Node
 from keel.mesh.trust import may_ask
 from keel.ports import Host
 from keel.spec.model import Spec
+from keel.unitnames import ETCD_UNIT
 
 REPORT = "report"
 TRIES = 8
@@ -145,7 +145,7 @@ def _foreign(host: Host) -> ForeignEtcd:
     unmarked = not host.files.exists(host.paths.etcd_marker)
     if unmarked and host.overlay.data_state() in (DataState.PRESENT, DataState.NO_LOG):
         return ForeignEtcd.DATA
-    runs = host.units.state(UNIT).active in ("active", "activating", "reloading")
+    runs = host.units.state(ETCD_UNIT).active in ("active", "activating", "reloading")
     if runs and not etcdmember.is_laid(host):
         return ForeignEtcd.RUNNING
     return ForeignEtcd.NONE

@@ -39,6 +39,7 @@ from keel.outcome import Plan, Step
 from keel.ports import Host
 from keel.spec.model import Spec
 from keel.types import Capability, EtcdClusterId, Secret
+from keel.unitnames import ETCD_UNIT
 
 MAX_STEPS = 16
 """More than a whole birth takes; a Plan that does not end is a bug, not a loop."""
@@ -65,7 +66,7 @@ def observe(host: Host, spec: Spec, node: Node, own: Own) -> MemberView:
     record = etcdtaken.current_record(host)
     leaves, granted = etcdstore.load_leaves(host), etcdstore.load_intermediate(host)
     wanted = _files(host, node, cluster, record, leaves)
-    state = host.units.state(etcdconf.UNIT)
+    state = host.units.state(ETCD_UNIT)
     return MemberView(
         address=node.address,
         capable=selfrecord.own_capability(host, spec) is Capability.ETCD,
@@ -133,7 +134,7 @@ def execute(host: Host, node: Node, step: Step, enable_spec: EnableSpec) -> None
         case Action.ENABLE_SPEC:
             enable_spec(host)
         case Action.SET_DATA_ASIDE:
-            host.units.stop(etcdconf.UNIT)  # it may run, or try to
+            host.units.stop(ETCD_UNIT)  # it may run, or try to
             host.overlay.set_data_aside(host.clock.now().strftime("%Y%m%dT%H%M%SZ"))
         case Action.WRITE_DROP_IN:
             host.overlay.write_drop_in(etcdconf.render_drop_in(node.prefix))

@@ -19,6 +19,7 @@ from keel.mesh.etcdmsg import ClusterRecord
 from keel.mesh.etcdstate import Cluster, Marker, Stage, matches
 from keel.outcome import Plan, Step, Waiting
 from keel.types import EtcdClusterId
+from keel.unitnames import ETCD_UNIT
 
 DATA_LOST = (
     "if /var/lib/keel-etcd was moved, move it back, then `keel mesh etcd tend`; if it is lost,"
@@ -294,6 +295,6 @@ _SUBJECTS = {
     Action.SET_DATA_ASIDE: "/var/lib/keel-etcd/data",
     Action.WRITE_DROP_IN: "etcd.service.d/50-keel.conf",
     Action.LAY_FILES: "/etc/etcd/keel",
-    Action.START_ETCD: "etcd.service",
+    Action.START_ETCD: ETCD_UNIT,
     Action.MARK_FORMED: "cluster.json",
 }

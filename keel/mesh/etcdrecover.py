@@ -30,6 +30,7 @@ from keel.outcome import Done, Plan, Step, Waiting
 from keel.ports import Host
 from keel.spec.model import Spec
 from keel.types import Capability
+from keel.unitnames import ETCD_UNIT
 
 REPLACE = "replace"
 NAME = "replacement"
@@ -39,7 +40,7 @@ WHAT = "a new place in the cluster"
 
 OWN_STEPS = (
     Step(action="set-data-aside", subject="/var/lib/keel-etcd/data", why="it is of the old place"),
-    Step(action="start-etcd", subject="etcd.service", why="as a learner, promoted once in sync"),
+    Step(action="start-etcd", subject=ETCD_UNIT, why="as a learner, promoted once in sync"),
 )
 
 

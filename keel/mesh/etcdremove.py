@@ -28,7 +28,6 @@ from keel.etcdport import DataState, EtcdMember
 from keel.mesh import (
     etcdbirth,
     etcdchange,
-    etcdconf,
     etcdmember,
     etcdown,
     etcdrevoke,
@@ -53,6 +52,7 @@ from keel.mesh.store import Node
 from keel.outcome import Waiting
 from keel.ports import Deadline, Host
 from keel.types import Capability, EtcdMemberId, SigningKey
+from keel.unitnames import ETCD_UNIT
 
 NAME = "expulsion"
 SETTLE_SECONDS = 20.0
@@ -160,7 +160,7 @@ def refuse_expelled(host: Host, node: Node) -> None:
     """Refused on a member that etcd's own list has no more, though the mesh has it: a person took
     it out, or its removal is half done. Asked only while its own etcd does not run."""
     cluster = etcdstore.load_cluster(host)
-    if host.units.state(etcdconf.UNIT).active == "active":
+    if host.units.state(ETCD_UNIT).active == "active":
         return
     if cluster.stage is Stage.STARTING:
         _refuse_lost(host, node, cluster)

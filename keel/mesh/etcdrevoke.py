@@ -40,6 +40,7 @@ from keel.mesh.store import Node
 from keel.outcome import Waiting
 from keel.ports import Host
 from keel.types import Nonce, SigningKey
+from keel.unitnames import SYNC_UNIT
 
 REVOKE = "revoke"
 NAME = "revocation"
@@ -163,7 +164,7 @@ def obey(asked: Asked) -> RevokeAnswer:
         asks = _believed(host, node, wanted.revocation)
         number = revoke(host, node, address=asks.address, key=asks.ed25519, reason=asks.reason)
     if merged.added:
-        host.units.start(up.SYNC_UNIT, block=False)
+        host.units.start(SYNC_UNIT, block=False)
     up.kick_tend(host)
     return RevokeAnswer(crl_number=number)
 

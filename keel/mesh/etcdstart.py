@@ -25,7 +25,6 @@ from keel.mesh.etcdconf import (
     ENV_FILE,
     MEMBER_FILE,
     TRUST_FILE,
-    UNIT,
     address_of_env,
     with_state,
 )
@@ -44,6 +43,7 @@ from keel.mesh.etcdstate import Cluster, Lived, Marker, matches
 from keel.mesh.etcdtrust import fingerprints, parse_bundle
 from keel.ports import Deadline, Host
 from keel.types import Fingerprint
+from keel.unitnames import ETCD_UNIT
 
 ADDRESS_SECONDS = 60.0
 POLL_SECONDS = 0.25
@@ -180,7 +180,7 @@ def restart_due(host: Host) -> bool:
     """Whether etcd runs with other settings than it would be started with now. Nothing of keel's
     restarts it for that: one member at a time is the operator's to do."""
     raw = host.files.read(host.paths.etcd_loaded)
-    if raw is None or host.units.state(UNIT).active != "active":
+    if raw is None or host.units.state(ETCD_UNIT).active != "active":
         return False
     try:
         loaded = codec.loads(Loaded, raw, max_bytes=MAX_LOADED_BYTES)

@@ -34,7 +34,6 @@ from keel.mesh import (
     store,
     talk,
     tended,
-    up,
 )
 from keel.mesh.duty import Duty, Result, done, nothing, waits
 from keel.mesh.etcdmember import EnableSpec
@@ -44,6 +43,7 @@ from keel.outcome import Plan
 from keel.ports import Host
 from keel.spec.model import Spec
 from keel.types import Capability
+from keel.unitnames import FAST_TIMER
 
 BIRTH = "the birth of the cluster"
 STAGES = {
@@ -175,12 +175,12 @@ def _own_etcd(one: Pass) -> Duty:
 def _pace(host: Host, node: Node, duties: tuple[Duty, ...]) -> None:
     """The fast timer runs while a transition is open on this node, and only then."""
     if any(duty.open for duty in duties) or _is_open(host, node):
-        host.units.start(up.FAST_TIMER, block=False)
+        host.units.start(FAST_TIMER, block=False)
         return
-    host.units.stop(up.FAST_TIMER)
+    host.units.stop(FAST_TIMER)
     # one may have come while this pass ended: its kick met a running unit
     if _is_open(host, node):
-        host.units.start(up.FAST_TIMER, block=False)
+        host.units.start(FAST_TIMER, block=False)
 
 
 def _is_open(host: Host, node: Node) -> bool:

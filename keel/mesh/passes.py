@@ -10,16 +10,17 @@ from collections.abc import Mapping
 
 from keel import codec
 from keel.errors import Refused
-from keel.mesh import etcdmeasure, etcdown, etcdstore, up
+from keel.mesh import etcdmeasure, etcdown, etcdstore
 from keel.mesh.etcdstate import Stage
 from keel.mesh.passmsg import Ask, Beside
 from keel.ports import Host
+from keel.unitnames import FAST_TIMER, PASSES_UNIT, SYNC_UNIT, TEND_UNIT
 
 KICKS: Mapping[str, Ask] = {
-    up.TEND_UNIT: Ask.TEND,
-    up.SYNC_UNIT: Ask.SYNC,
-    up.FAST_TIMER: Ask.FAST,
-    up.PASSES_UNIT: Ask.READY,
+    TEND_UNIT: Ask.TEND,
+    SYNC_UNIT: Ask.SYNC,
+    FAST_TIMER: Ask.FAST,
+    PASSES_UNIT: Ask.READY,
 }
 """All that the channel's process may have started, by the word for it."""
 _UNITS = {ask: unit for unit, ask in KICKS.items()}

@@ -32,6 +32,7 @@ from keel.mesh.turns import Turns
 from keel.ports import Host
 from keel.spec.model import Spec, capability
 from keel.types import Capability, SigningKey
+from keel.unitnames import SYNC_UNIT
 
 JOIN = "join"
 """The kind of a join's part of the registry, which has turns as a message of a member has."""
@@ -114,7 +115,7 @@ def _hello(host: Host, spec: Spec, doors: Doors, sender: SigningKey, body: Hello
     """A claimant's first hello confirms its join; a member's brings its newest self record."""
     if admit.confirm(host, spec, sender, body.record, doors.confirming):
         doors.joined(host, sender)
-        host.units.start(up.SYNC_UNIT, block=False)
+        host.units.start(SYNC_UNIT, block=False)
     elif body.record is not None:
         take_records(host, spec, (body.record,), sender)
     held = store.require(host).roster
@@ -144,7 +145,7 @@ def take_records(host: Host, spec: Spec, records: tuple[bytes, ...], sender: Sig
         elif merged.added:
             # It tells its own removal and waits for this answer: its peer goes a moment later, in
             # the sync.
-            host.units.start(up.SYNC_UNIT, block=False)
+            host.units.start(SYNC_UNIT, block=False)
     up.wake_tend(host, node, merged)
     return node
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from keel.errors import Refused
-from keel.mesh import members, netwindow, selfrecord, store, trust, up
+from keel.mesh import members, netwindow, selfrecord, store, trust
 from keel.mesh.members import Member
 from keel.mesh.store import Node
 from keel.mesh.trust import Origin
 from keel.outcome import Done
 from keel.ports import Host
 from keel.spec.model import Spec
+from keel.unitnames import SYNC_UNIT
 
 
 def listing(host: Host) -> tuple[tuple[str, str, str], ...]:
@@ -35,7 +36,7 @@ def add_root(host: Host, spec: Spec, name: str) -> Done[Member]:
         changed = trust.with_root(free, member.key, Origin.OPERATOR, host.clock.now())
         done = _keep(host, spec, node, member, changed, "trusted")
     if free != node.trust:
-        host.units.start(up.SYNC_UNIT, block=False)  # which lets it in again
+        host.units.start(SYNC_UNIT, block=False)  # which lets it in again
     return done
 
 

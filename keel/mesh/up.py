@@ -32,21 +32,17 @@ from keel.mesh.store import Node
 from keel.ports import Host, WgPeer
 from keel.spec.model import Spec, TcpBound, capability
 from keel.types import Capability, Endpoint, WgKey
-
-MESH_UNIT = "keel-mesh.service"
-SOCKET_UNIT = "keel-channel.socket"
-CHANNEL_UNIT = "keel-channel.service"
-PASSES_SOCKET = "keel-passes.socket"
-PASSES_UNIT = "keel-passes.service"
-SYNC_TIMER = "keel-mesh-sync.timer"
-SYNC_UNIT = "keel-mesh-sync.service"
-TEND_TIMER = "keel-mesh-etcd.timer"
-TEND_UNIT = "keel-mesh-etcd.service"
-FAST_TIMER = "keel-mesh-etcd-fast.timer"
-ALERT_UNIT = "keel-mesh-alert.service"
-TIMERS = (SYNC_TIMER, TEND_TIMER)
-PULLED_IN = (CHANNEL_UNIT, PASSES_SOCKET, PASSES_UNIT)
-"""By the channel's socket, one after the other; never enabled."""
+from keel.unitnames import (
+    CHANNEL_SOCKET,
+    CHANNEL_UNIT,
+    FAST_TIMER,
+    MESH_UNIT,
+    PASSES_SOCKET,
+    PASSES_UNIT,
+    PULLED_IN,
+    TEND_UNIT,
+    TIMERS,
+)
 
 
 def bring_up(host: Host, spec: Spec, node: Node, invites: Iterable[InviteState]) -> None:
@@ -193,13 +189,13 @@ def lay_channel(host: Host, address: IPv6Address) -> None:
 def _load_channel(host: Host) -> None:
     """systemd as the drop-in says. It reads a unit that it has not loaded yet by itself, and to
     load all of them anew takes half a second."""
-    if host.units.state(SOCKET_UNIT).stale:
+    if host.units.state(CHANNEL_SOCKET).stale:
         host.units.reload_configuration()
 
 
 def listens(host: Host) -> bool:
     """Whether members can ask this node anything: systemd holds the channel's socket."""
-    return host.units.state(SOCKET_UNIT).active == "active"
+    return host.units.state(CHANNEL_SOCKET).active == "active"
 
 
 def listen(host: Host) -> None:
@@ -212,7 +208,7 @@ def listen(host: Host) -> None:
 def _start_channel(host: Host) -> None:
     """Where it cannot be, that is told and keeps the node from nothing else: a pass tries again."""
     try:
-        host.units.start(SOCKET_UNIT)
+        host.units.start(CHANNEL_SOCKET)
     except ProcFailed as error:
         host.console.say(
             f"the channel does not listen: {error.summary()}: see who has TCP port {CHANNEL_PORT},"
@@ -225,7 +221,7 @@ def start_units(host: Host) -> None:
     # A kill between the drop-in's write and its loading is made good here; and before the enabling,
     # after which systemd calls every unit stale.
     _load_channel(host)
-    host.units.enable(MESH_UNIT, SOCKET_UNIT, *TIMERS)
+    host.units.enable(MESH_UNIT, CHANNEL_SOCKET, *TIMERS)
     tended.note(host)
     _start_channel(host)
     host.units.start(*TIMERS, MESH_UNIT, block=False)
@@ -251,7 +247,7 @@ def wake_tend(host: Host, node: Node, merged: Merged) -> None:
 
 def stop_units(host: Host) -> None:
     """The reverse of start_units."""
-    for unit in (*TIMERS, SOCKET_UNIT, CHANNEL_UNIT, PASSES_SOCKET, PASSES_UNIT, MESH_UNIT):
+    for unit in (*TIMERS, CHANNEL_SOCKET, CHANNEL_UNIT, PASSES_SOCKET, PASSES_UNIT, MESH_UNIT):
         if unit not in PULLED_IN:
             host.units.disable(unit)
         host.units.stop(unit)

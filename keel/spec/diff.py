@@ -23,13 +23,12 @@ from keel.outcome import Plan, Step
 from keel.ports import UnitState, WgDevice
 from keel.spec.model import Overlay, Spec, TcpBound
 from keel.types import Capability, Endpoint, Mode
+from keel.unitnames import CHANNEL_SOCKET, ETCD_UNIT, MESH_UNIT, SYNC_TIMER, TEND_TIMER
 
 NOTHING = "-"
 """What a name has on a side where there is no such thing."""
 
-MESH_UNIT = "keel-mesh.service"
-CHANNEL_UNIT = "keel-channel.socket"
-UNITS = (MESH_UNIT, CHANNEL_UNIT, "keel-mesh-sync.timer", "keel-mesh-etcd.timer")
+UNITS = (MESH_UNIT, CHANNEL_SOCKET, SYNC_TIMER, TEND_TIMER)
 """What runs on a member; the registry's timer has nothing to do on a node that is not capable."""
 
 RUNS = "enabled, active"
@@ -153,7 +152,7 @@ _ETCD: Mapping[etcdplan.Action, tuple[str, str]] = {
     etcdplan.Action.SET_DATA_ASIDE: ("etcd.data", "moved aside"),
     etcdplan.Action.WRITE_DROP_IN: ("etcd.unit", "with keel's drop-in"),
     etcdplan.Action.LAY_FILES: ("etcd.files", "as keel knows them"),
-    etcdplan.Action.START_ETCD: ("etcd.service", "runs"),
+    etcdplan.Action.START_ETCD: (ETCD_UNIT, "runs"),
     etcdplan.Action.MARK_FORMED: ("etcd.cluster", "noted as formed"),
 }
 """What a step of etcd's own Plan puts right, as the thing that differs, and how it is wanted."""

@@ -20,8 +20,8 @@ from keel.etcdport import DataState, StrayMember
 from keel.paths import Paths
 from keel.ports import Files, Proc, Units
 from keel.types import Secret
+from keel.unitnames import ETCD_UNIT
 
-UNIT = "etcd.service"
 OWNER = "etcd"
 MASK_SECONDS = 20.0
 MAX_LAID_BYTES = 1 << 20
@@ -74,24 +74,26 @@ class EtcdUnit:
         return True
 
     def start(self) -> None:
-        found = self._units.state(UNIT)
+        found = self._units.state(ETCD_UNIT)
         if found.enabled in ("masked", "masked-runtime"):
             runtime = ["--runtime"] if found.enabled == "masked-runtime" else []
-            argv = ["systemctl", "unmask", "--quiet", "--no-reload", *runtime, "--", UNIT]
+            argv = ["systemctl", "unmask", "--quiet", "--no-reload", *runtime, "--", ETCD_UNIT]
             self._proc.run(argv, timeout_seconds=MASK_SECONDS)
         if found.enabled != "enabled":
-            self._units.enable(UNIT)
+            self._units.enable(ETCD_UNIT)
         # `stale`: a kill after the drop-in's write and before its reload is made good here
         if found.enabled != "enabled" or found.stale:
             self._units.reload_configuration()
         if self.data_state() is not DataState.PRESENT:
             self._before_birth()
-        self._units.start(UNIT, block=False)
+        self._units.start(ETCD_UNIT, block=False)
 
     def stop(self) -> None:
-        self._units.stop(UNIT)
-        self._units.disable(UNIT)
-        self._proc.run(["systemctl", "mask", "--quiet", "--", UNIT], timeout_seconds=MASK_SECONDS)
+        self._units.stop(ETCD_UNIT)
+        self._units.disable(ETCD_UNIT)
+        self._proc.run(
+            ["systemctl", "mask", "--quiet", "--", ETCD_UNIT], timeout_seconds=MASK_SECONDS
+        )
 
     def data_state(self) -> DataState:
         if not self._files.exists(self._paths.etcd_data):
@@ -131,6 +133,6 @@ class EtcdUnit:
                 f"{self._paths.stray_data} has a member that keel did not make",
                 "move it away by hand if it is not needed, then run `keel spec apply`",
             )
-        self._units.stop(UNIT)
+        self._units.stop(ETCD_UNIT)
         self._files.remove(self._paths.stray_data)
         self._files.remove(self._paths.stray_marker)

@@ -15,6 +15,7 @@ from pathlib import Path
 from keel.errors import DeadlinePassed, Internal, ProcFailed
 from keel.mesh.passmsg import ANSWERED, MAX_ANSWER_BYTES
 from keel.ports import UnitState
+from keel.unitnames import PASSES_SOCKET
 
 SEND_SECONDS = 1.0
 ANSWER_SECONDS = 60.0
@@ -41,7 +42,7 @@ class PassesSocket:
                 return b""
             if isinstance(error, TimeoutError):
                 raise DeadlinePassed(f"{word} at keel-passes.service", "its answer") from error
-            raise ProcFailed(["systemctl", "status", "keel-passes.socket"], 1, why) from error
+            raise ProcFailed(["systemctl", "status", PASSES_SOCKET], 1, why) from error
 
     def _say(self, word: str) -> bytes:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as way:

@@ -11,8 +11,9 @@ import pytest
 from keel import secretcache
 from keel.cli.errands import Errand, WarmUnits, warmed
 from keel.errors import Refused
-from keel.mesh import keys, up
+from keel.mesh import keys
 from keel.types import Secret
+from keel.unitnames import CHANNEL_SOCKET, FAST_TIMER, MESH_UNIT, SYNC_UNIT, TEND_UNIT
 from tests.fakes.effects import Effects
 from tests.fakes.machine import FakeUnits
 from tests.flow.world import World
@@ -87,7 +88,7 @@ def test_it_is_busy_from_the_asking_to_the_end_of_the_pass(real: FakeUnits) -> N
     gate = Gate()
     units = units_with(real, gate)
     assert not units.busy()
-    units.start(up.TEND_UNIT, block=False)
+    units.start(TEND_UNIT, block=False)
     assert units.busy()
     assert gate.until_begun()
     assert units.busy()
@@ -113,55 +114,55 @@ def real() -> FakeUnits:
 
 
 def units_with(real: FakeUnits, run: Callable[[], object]) -> WarmUnits:
-    return WarmUnits(real, {up.TEND_UNIT: Errand("here", run)})
+    return WarmUnits(real, {TEND_UNIT: Errand("here", run)})
 
 
 def test_a_kicked_pass_runs_here_and_systemd_starts_nothing(real: FakeUnits) -> None:
     ran: list[str] = []
-    units_with(real, lambda: ran.append("tend")).start(up.TEND_UNIT, block=False)
+    units_with(real, lambda: ran.append("tend")).start(TEND_UNIT, block=False)
     wait_for_all("here")
     assert ran == ["tend"]
-    assert not real.unit(up.TEND_UNIT).starts
+    assert not real.unit(TEND_UNIT).starts
 
 
 def test_whoever_waits_for_a_pass_has_systemd_start_it(real: FakeUnits) -> None:
-    units_with(real, lambda: None).start(up.TEND_UNIT)
-    assert real.unit(up.TEND_UNIT).starts == 1
+    units_with(real, lambda: None).start(TEND_UNIT)
+    assert real.unit(TEND_UNIT).starts == 1
 
 
 def test_of_units_that_start_together_each_starts_where_it_belongs(real: FakeUnits) -> None:
     ran: list[str] = []
     warm = units_with(real, lambda: ran.append("tend"))
-    warm.start(up.TEND_UNIT, up.FAST_TIMER, block=False)
+    warm.start(TEND_UNIT, FAST_TIMER, block=False)
     wait_for_all("here")
     assert ran == ["tend"]
-    assert (real.unit(up.TEND_UNIT).starts, real.unit(up.FAST_TIMER).starts) == (0, 1)
+    assert (real.unit(TEND_UNIT).starts, real.unit(FAST_TIMER).starts) == (0, 1)
 
 
 def test_every_other_unit_is_systemds(real: FakeUnits) -> None:
     warm = units_with(real, lambda: None)
-    warm.enable(up.SOCKET_UNIT, up.MESH_UNIT)
-    warm.start(up.SOCKET_UNIT, block=False)
-    assert real.unit(up.SOCKET_UNIT).starts == 1
-    assert warm.state(up.SOCKET_UNIT) == real.state(up.SOCKET_UNIT)
-    warm.restart(up.SOCKET_UNIT)
-    assert real.unit(up.SOCKET_UNIT).starts == 2
-    warm.stop(up.SOCKET_UNIT)
-    warm.disable(up.MESH_UNIT)
+    warm.enable(CHANNEL_SOCKET, MESH_UNIT)
+    warm.start(CHANNEL_SOCKET, block=False)
+    assert real.unit(CHANNEL_SOCKET).starts == 1
+    assert warm.state(CHANNEL_SOCKET) == real.state(CHANNEL_SOCKET)
+    warm.restart(CHANNEL_SOCKET)
+    assert real.unit(CHANNEL_SOCKET).starts == 2
+    warm.stop(CHANNEL_SOCKET)
+    warm.disable(MESH_UNIT)
     warm.reload_configuration()
-    assert not real.unit(up.SOCKET_UNIT).active
-    assert real.enabled() == {up.SOCKET_UNIT}
+    assert not real.unit(CHANNEL_SOCKET).active
+    assert real.enabled() == {CHANNEL_SOCKET}
     assert real.reloads == 1
-    warm.schedule(up.SYNC_UNIT, seconds=5)
-    assert warm.scheduled(up.SYNC_UNIT)
-    assert real.scheduled(up.SYNC_UNIT)
-    warm.unschedule(up.SYNC_UNIT)
-    assert not real.scheduled(up.SYNC_UNIT)
+    warm.schedule(SYNC_UNIT, seconds=5)
+    assert warm.scheduled(SYNC_UNIT)
+    assert real.scheduled(SYNC_UNIT)
+    warm.unschedule(SYNC_UNIT)
+    assert not real.scheduled(SYNC_UNIT)
 
 
 @pytest.mark.parametrize(
     ("unit", "name", "said"),
-    [(up.TEND_UNIT, "tend", "birth: nothing"), (up.SYNC_UNIT, "sync", "exchanged rosters with b")],
+    [(TEND_UNIT, "tend", "birth: nothing"), (SYNC_UNIT, "sync", "exchanged rosters with b")],
 )
 def test_a_member_runs_its_own_passes_with_what_it_has_loaded(
     unit: str,

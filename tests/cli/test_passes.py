@@ -13,8 +13,9 @@ import pytest
 from keel.cli.errands import Errand, WarmUnits
 from keel.cli.passes import is_needed
 from keel.errors import DiskTrouble, Internal, Refused
-from keel.mesh import etcdstore, up
+from keel.mesh import etcdstore
 from keel.mesh.etcdstate import Stage
+from keel.unitnames import TEND_UNIT
 from tests.fakes import fence
 from tests.fakes.etcd import UNIT
 from tests.flow.growing import three_voters
@@ -33,7 +34,7 @@ def at_work(world: World, name: str) -> Iterator[WarmUnits]:
     errand = Errand("held", lambda: over.wait(PATIENCE))
     errand.ask()
     try:
-        yield WarmUnits(world.net.nodes[name].units, {up.TEND_UNIT: errand})
+        yield WarmUnits(world.net.nodes[name].units, {TEND_UNIT: errand})
     finally:
         over.set()
 

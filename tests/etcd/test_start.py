@@ -15,7 +15,6 @@ import pytest
 from keel import codec
 from keel.errors import EtcdError, Refused, StateCorrupt
 from keel.etcdport import EtcdApi, EtcdMember, EtcdStatus
-from keel.mesh import etcdconf
 from keel.mesh.etcdcert import fingerprint
 from keel.mesh.etcdconf import EtcdSettings, render_env, state_of_env, with_state
 from keel.mesh.etcdguard import Allowed
@@ -24,6 +23,7 @@ from keel.mesh.etcdmsg import ClusterRecord, RecordState
 from keel.mesh.etcdstart import awaits, guard, restart_due, served
 from keel.mesh.etcdstate import Cluster, Lived, Marker, Stage
 from keel.types import Secret
+from keel.unitnames import ETCD_UNIT
 from tests.etcd import make
 from tests.etcd.make import F1, F2
 from tests.fakes import FakeNet, FakeNode, crash_points
@@ -161,7 +161,7 @@ def test_a_birth_is_marked_before_it_starts_and_tells_what_it_loads(node: FakeNo
 def test_a_restart_is_due_when_the_settings_are_others_than_those_loaded(node: FakeNode) -> None:
     run(install(node))
     assert not restart_due(node.host)  # it does not run
-    node.units.start(etcdconf.UNIT)
+    node.units.start(ETCD_UNIT)
     assert not restart_due(node.host)
     env = node.paths.laid / "etcd.env"
     born = env.read_bytes()
@@ -177,7 +177,7 @@ def test_a_restart_is_due_when_the_settings_are_others_than_those_loaded(node: F
 
 def test_what_an_older_keel_loaded_calls_for_a_restart(node: FakeNode) -> None:
     run(install(node))
-    node.units.start(etcdconf.UNIT)
+    node.units.start(ETCD_UNIT)
     node.paths.etcd_loaded.write_text("{}")
     assert restart_due(node.host)
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from keel.errors import ProcFailed
-from keel.mesh import alerting, etcdstore, report, status, tended, up
+from keel.mesh import alerting, etcdstore, report, status, tended
 from keel.mesh.duty import Duty, Result
 from keel.outcome import Done, Incomplete
+from keel.unitnames import ALERT_UNIT
 from tests.flow.arranged import arranged
 from tests.flow.world import World
 
@@ -123,14 +124,14 @@ def test_what_a_channel_did_not_take_is_told_when_it_answers_again(world: World)
 
 def test_a_unit_that_ends_before_it_tells_anybody_is_a_failure(world: World) -> None:
     node = world.net.nodes["a"]
-    tells = node.units.on_start[up.ALERT_UNIT]
-    node.units.on_start[up.ALERT_UNIT] = lambda: False
+    tells = node.units.on_start[ALERT_UNIT]
+    node.units.on_start[ALERT_UNIT] = lambda: False
     break_record(world)
     assert tend(world).result is Result.DONE
     assert tend(world).result is Result.FAILED
     codes = [one.code for one in etcdstore.load_failures(world.host("a")).entries]
     assert "alert-not-told" in codes
-    node.units.on_start[up.ALERT_UNIT] = tells
+    node.units.on_start[ALERT_UNIT] = tells
     tend(world)
     assert events(world) == ["raised"]
     tend(world)

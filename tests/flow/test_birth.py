@@ -11,12 +11,13 @@ import pytest
 
 from keel import codec
 from keel.errors import KeelError, PeerError, Refused
-from keel.mesh import etcdbirth, etcdstore, join, store, talk, up
+from keel.mesh import etcdbirth, etcdstore, join, store, talk
 from keel.mesh.etcdlook import Role, own_role
 from keel.mesh.etcdmsg import ClusterRecord, TakeRecord, TakeRecordAnswer
 from keel.mesh.etcdstate import Stage
 from keel.mesh.join import Joined
 from keel.mesh.members import find
+from keel.unitnames import FAST_TIMER
 from tests.fakes.etcd import UNIT
 from tests.flow.arranged import arranged
 from tests.flow.world import World
@@ -440,7 +441,7 @@ def test_a_record_that_was_taken_already_is_taken_and_hastens_the_tend(formed: W
     """A pass is at work with it already, unless a kill came in between."""
     record = etcdstore.load_record(formed.host("c"))
     assert record is not None
-    formed.host("c").units.stop(up.FAST_TIMER)
+    formed.host("c").units.stop(FAST_TIMER)
     node = formed.loaded("a")
     answered = talk.ask(
         formed.host("a"),
@@ -452,4 +453,4 @@ def test_a_record_that_was_taken_already_is_taken_and_hastens_the_tend(formed: W
         path=etcdbirth.ETCD_PATH,
     )
     assert answered.body.stage is Stage.FORMED
-    assert formed.net.nodes["c"].units.unit(up.FAST_TIMER).active
+    assert formed.net.nodes["c"].units.unit(FAST_TIMER).active

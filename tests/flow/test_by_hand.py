@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from keel.errors import ProcFailed
-from keel.mesh import up
 from keel.mesh.report import mesh_warnings
 from keel.mesh.status import look
 from keel.outcome import Done
 from keel.types import Endpoint, Secret
+from keel.unitnames import CHANNEL_SOCKET
 from tests.fakes import FakeNode
 from tests.fakes.wireguard import Device, Peer
 from tests.flow.world import World
@@ -83,7 +83,7 @@ def test_where_a_silent_peer_was_heard_last_is_tried_again_by_turns(world: World
 
 def test_a_channel_whose_socket_failed_listens_again_after_the_next_pass(world: World) -> None:
     units = world.net.nodes["a"].units
-    units.stop(up.SOCKET_UNIT)
+    units.stop(CHANNEL_SOCKET)
     assert codes(world, "a") == ["channel-down"]
     world.sync("a")
     assert codes(world, "a") == []
@@ -93,10 +93,10 @@ def take_port(node: FakeNode) -> None:
     """Another program has the channel's."""
 
     def taken() -> bool:
-        node.units.unit(up.SOCKET_UNIT).active = False
-        raise ProcFailed(["systemctl", "start", up.SOCKET_UNIT], 1, "Job failed.")
+        node.units.unit(CHANNEL_SOCKET).active = False
+        raise ProcFailed(["systemctl", "start", CHANNEL_SOCKET], 1, "Job failed.")
 
-    node.units.on_start[up.SOCKET_UNIT] = taken
+    node.units.on_start[CHANNEL_SOCKET] = taken
 
 
 def test_a_channel_whose_port_is_taken_keeps_nobody_from_joining(world: World) -> None:
@@ -105,14 +105,14 @@ def test_a_channel_whose_port_is_taken_keeps_nobody_from_joining(world: World) -
     world.join("c", world.invite("a"))
     world.settle()
     assert "channel-down" in codes(world, "c")
-    del c.units.on_start[up.SOCKET_UNIT]
+    del c.units.on_start[CHANNEL_SOCKET]
     world.sync("c")
     assert codes(world, "c") == []
 
 
 def test_a_channel_whose_port_is_taken_keeps_the_pass_from_nothing_else(world: World) -> None:
     node = world.net.nodes["a"]
-    node.units.stop(up.SOCKET_UNIT)
+    node.units.stop(CHANNEL_SOCKET)
     take_port(node)
     del device(world, "a").peers[device(world, "b").key]
     assert hears(world, "a")

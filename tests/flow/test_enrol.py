@@ -21,7 +21,6 @@ from keel.mesh import (
     receive,
     status,
     talk,
-    up,
 )
 from keel.mesh.duty import Duty, Result
 from keel.mesh.etcdmsg import Grant, TakeGrant, TakeGrantAnswer
@@ -31,6 +30,7 @@ from keel.mesh.members import find
 from keel.mesh.reservation import Reservation
 from keel.outcome import Waiting
 from keel.types import Capability, SigningKey
+from keel.unitnames import FAST_TIMER
 from tests.flow.arranged import arranged
 from tests.flow.world import World
 
@@ -79,7 +79,7 @@ def duty(duties: tuple[Duty, ...], name: str) -> Duty:
 
 
 def hastens(world: World, name: str) -> bool:
-    return world.net.nodes[name].units.unit(up.FAST_TIMER).active
+    return world.net.nodes[name].units.unit(FAST_TIMER).active
 
 
 def refused(world: World, name: str, code: str) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from keel.mesh import etcdcrl, etcdrecover, etcdstore, roster, store, up
+from keel.mesh import etcdcrl, etcdrecover, etcdstore, roster, store
 from keel.mesh.etcdcert import der, serial_of
 from keel.mesh.etcdcrl import Crl
 from keel.mesh.etcdgrants import Event, granted_to
@@ -20,6 +20,7 @@ from keel.mesh.invite import Phase
 from keel.mesh.keys import signing_pair
 from keel.mesh.records import Admission
 from keel.types import LOCALHOST, Secret
+from keel.unitnames import MESH_UNIT
 from tests.conftest import KILLED
 from tests.fakes.etcd import UNIT
 from tests.flow import stories_removal, stories_window
@@ -340,7 +341,7 @@ def members_are(*names: str) -> Callable[[World], None]:
         ]
         assert len(admitted) == len(set(admitted))
         for name in names:
-            assert up.MESH_UNIT in world.net.nodes[name].units.enabled()
+            assert MESH_UNIT in world.net.nodes[name].units.enabled()
             assert {n.address for o, n in nodes.items() if o != name} <= world.peers(name)
         spent = {i.invite: i for n in names for i in store.load_invites(world.host(n))}
         for name, token in world.tokens.items():

@@ -10,10 +10,11 @@ import pytest
 from keel.cli.mesh import Join
 from keel.cli.verb import Report
 from keel.errors import PeerError, Refused
-from keel.mesh import create, etcdstore, members, roster, store, talk, up
+from keel.mesh import create, etcdstore, members, roster, store, talk
 from keel.mesh.etcdmsg import PROBE, Probe, ProbeAnswer
 from keel.spec import apply
 from keel.types import Endpoint
+from keel.unitnames import CHANNEL_SOCKET, FAST_TIMER, TEND_UNIT
 from tests.flow.world import World
 
 
@@ -72,13 +73,13 @@ def test_systemd_loads_its_units_anew_only_where_it_has_an_older_one(world: Worl
     fresh, older, killed = (world.node(name, mode="cloud") for name in "abc")
     world.create("a")
     assert fresh.units.reloads == 0
-    older.units.unit(up.SOCKET_UNIT).stale = True
+    older.units.unit(CHANNEL_SOCKET).stale = True
     world.create("b")
     assert older.units.reloads == 1
     assert older.effects.done.index("daemon-reload") < older.effects.done.index(
-        f"start {up.SOCKET_UNIT}"
+        f"start {CHANNEL_SOCKET}"
     )
-    killed.units.unit(up.SOCKET_UNIT).stale = True
+    killed.units.unit(CHANNEL_SOCKET).stale = True
     killed.effects.crash_on = lambda text: text == "daemon-reload"
     assert killed.dies(lambda: world.create("c"))
     killed.new_life()
@@ -119,7 +120,7 @@ def test_the_holder_starts_its_own_etcd_while_the_others_are_told(world: World) 
     world.mesh("ab", spare="c")
     world.tend("a")
     holder = world.net.nodes["a"]
-    holder.units.on_start[up.TEND_UNIT] = lambda: None
+    holder.units.on_start[TEND_UNIT] = lambda: None
     world.join("c", world.invite("a"))
     holder.effects.done.clear()
     world.tend("a")
@@ -143,10 +144,10 @@ def test_a_record_that_comes_while_the_tend_runs_is_not_forgotten(world: World) 
     """systemd starts no second pass while one runs: the fast timer is what remains."""
     world.mesh("ab", spare="c")
     member = world.net.nodes["b"]
-    member.units.on_start[up.TEND_UNIT] = lambda: None
+    member.units.on_start[TEND_UNIT] = lambda: None
     world.join("c", world.invite("a"))
     world.settle()
-    assert member.units.unit(up.FAST_TIMER).active
+    assert member.units.unit(FAST_TIMER).active
 
 
 def test_a_new_endpoint_of_a_member_is_followed(world: World) -> None:

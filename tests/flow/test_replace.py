@@ -13,12 +13,13 @@ import pytest
 
 from keel.cli.etcd import Recover
 from keel.errors import EtcdError, Exit, KeelError, PeerError, Refused
-from keel.mesh import etcdgrow, etcdrecover, etcdstore, etcdtaken, growth, up
+from keel.mesh import etcdgrow, etcdrecover, etcdstore, etcdtaken, growth
 from keel.mesh.duty import Duty, Result
 from keel.mesh.etcdstate import Lived, Stage
 from keel.mesh.members import find
 from keel.outcome import Done, Waiting
 from keel.types import LOCALHOST
+from keel.unitnames import FAST_TIMER
 from tests.fakes.etcd import UNIT
 from tests.flow.growing import (
     BORN,
@@ -99,7 +100,7 @@ def test_lost_data_comes_back_under_a_new_id(world: World, name: str) -> None:
     assert (own_id(world, name), learners(world)) == (before, [])
     assert isinstance(recover(world, name), Done)
     assert learners(world) == [name]
-    assert world.net.nodes["a"].units.unit(up.FAST_TIMER).active
+    assert world.net.nodes["a"].units.unit(FAST_TIMER).active
     whole_again(world, name)
     assert own_id(world, name) != before
 

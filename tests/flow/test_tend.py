@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from keel.errors import LockHeld
-from keel.mesh import etcdstore, etcdtend, up
+from keel.mesh import etcdstore, etcdtend
 from keel.mesh.duty import Result
 from keel.mesh.etcdstate import Queued, Wanted, enqueue
 from keel.ports import UnitState
+from keel.unitnames import FAST_TIMER
 from tests.fakes.machine import FakeUnits
 from tests.flow.world import World
 
@@ -112,10 +113,10 @@ def test_what_comes_while_a_pass_ends_is_not_left_to_the_slow_timer(world: World
         )
         etcdstore.save_queue(host, enqueue(etcdstore.load_queue(host), wish))
 
-    world.net.nodes["a"].units.unit(up.FAST_TIMER).active = True
-    world.net.nodes["a"].units.on_stop[up.FAST_TIMER] = comes
+    world.net.nodes["a"].units.unit(FAST_TIMER).active = True
+    world.net.nodes["a"].units.on_stop[FAST_TIMER] = comes
     world.tend("a")
-    assert world.net.nodes["a"].units.unit(up.FAST_TIMER).active
+    assert world.net.nodes["a"].units.unit(FAST_TIMER).active
 
 
 def test_a_damaged_list_of_failures_stops_no_duty_and_is_begun_anew(world: World) -> None:

@@ -32,7 +32,6 @@ from keel.mesh import (
     store,
     sync,
     trustflow,
-    up,
     window,
 )
 from keel.mesh.admit import MadeInvite
@@ -54,6 +53,15 @@ from keel.spec import specfile
 from keel.spec.model import Overlay, Spec
 from keel.spec.parse import parse_spec, set_etcd_overlay
 from keel.types import Nonce
+from keel.unitnames import (
+    ALERT_UNIT,
+    CHANNEL_SOCKET,
+    MESH_UNIT,
+    SYNC_TIMER,
+    SYNC_UNIT,
+    TEND_TIMER,
+    TEND_UNIT,
+)
 from tests.fakes import fence
 from tests.fakes.effects import Crash
 from tests.fakes.etcd import UNIT as ETCD_UNIT
@@ -136,10 +144,10 @@ class World:
         node.paths.spec.parent.mkdir(parents=True, exist_ok=True)
         node.paths.spec.write_text(SPEC.format(mode=mode, name=name))
         node.handler = partial(self._receive, node)
-        node.units.on_start[up.SYNC_UNIT] = partial(self._kick, node, self._quiet_sync)
+        node.units.on_start[SYNC_UNIT] = partial(self._kick, node, self._quiet_sync)
         node.units.on_start[netwindow.UNDO_UNIT] = partial(self._run, node, self._quiet_undo)
-        node.units.on_start[up.TEND_UNIT] = partial(self._kick, node, self._quiet_tend)
-        node.units.on_start[up.ALERT_UNIT] = partial(self._kick, node, self._alert)
+        node.units.on_start[TEND_UNIT] = partial(self._kick, node, self._quiet_tend)
+        node.units.on_start[ALERT_UNIT] = partial(self._kick, node, self._alert)
         if mode == "cloud_advanced":
             self.etcd.install(node)
             self.etcd.guards[name] = partial(self._guard, node)
@@ -271,15 +279,15 @@ class World:
         node = self.net.nodes[name]
         node.power_on()
         enabled = node.units.enabled()
-        if up.MESH_UNIT in enabled:
+        if MESH_UNIT in enabled:
             try:
                 self.up(name)
             except KeelError as error:
                 self.refused.append((name, error))
-        for unit in (up.SOCKET_UNIT, ETCD_UNIT):
+        for unit in (CHANNEL_SOCKET, ETCD_UNIT):
             if unit in enabled:
                 node.units.start_without_effect(unit)
-        for timer, run in ((up.SYNC_TIMER, self._quiet_sync), (up.TEND_TIMER, self._quiet_tend)):
+        for timer, run in ((SYNC_TIMER, self._quiet_sync), (TEND_TIMER, self._quiet_tend)):
             if timer in enabled:
                 self._kick(node, run)
 

@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from keel.errors import BadValue, DeadlinePassed, Internal, KeelError, ProcFailed, Refused
-from keel.mesh import passes, passmsg, up
+from keel.mesh import passes, passmsg
 from keel.mesh.passmsg import Ask
 from keel.ports import UnitState
 from keel.system.counter import ANSWERS, IDLE_SECONDS, TOLD_SECONDS, Counter
 from keel.system.passes import KickedUnits, PassesSocket
+from keel.unitnames import FAST_TIMER, PASSES_UNIT, SYNC_UNIT, TEND_TIMER, TEND_UNIT
 from tests.channelkit import NOW
 
 PATIENCE = 20.0
@@ -245,9 +246,9 @@ def test_where_nobody_takes_it_a_kick_is_lost_and_a_question_ends_in_time(
 def test_only_these_units_are_started_by_the_channel_each_by_its_word() -> None:
     said: list[str] = []
     units = KickedUnits(said.append, passes.KICKS)
-    units.start(up.TEND_UNIT, up.FAST_TIMER, block=False)
-    units.start(up.SYNC_UNIT, block=False)
-    units.start(up.PASSES_UNIT, block=False)
+    units.start(TEND_UNIT, FAST_TIMER, block=False)
+    units.start(SYNC_UNIT, block=False)
+    units.start(PASSES_UNIT, block=False)
     assert said == ["tend", "fast", "sync", "ready"]
     assert set(said) == set(KICKED)
 
@@ -256,17 +257,17 @@ def test_only_these_units_are_started_by_the_channel_each_by_its_word() -> None:
     "beyond",
     [
         lambda units: units.start("sshd.service", block=False),
-        lambda units: units.start(up.TEND_UNIT, "sshd.service", block=False),
-        lambda units: units.start(up.TEND_UNIT),
+        lambda units: units.start(TEND_UNIT, "sshd.service", block=False),
+        lambda units: units.start(TEND_UNIT),
         lambda units: units.state("etcd.service"),
-        lambda units: units.stop(up.FAST_TIMER),
-        lambda units: units.restart(up.TEND_UNIT),
-        lambda units: units.enable(up.TEND_TIMER),
-        lambda units: units.disable(up.TEND_TIMER),
+        lambda units: units.stop(FAST_TIMER),
+        lambda units: units.restart(TEND_UNIT),
+        lambda units: units.enable(TEND_TIMER),
+        lambda units: units.disable(TEND_TIMER),
         lambda units: units.reload_configuration(),
-        lambda units: units.schedule(up.SYNC_UNIT, seconds=1),
-        lambda units: units.unschedule(up.SYNC_UNIT),
-        lambda units: units.scheduled(up.SYNC_UNIT),
+        lambda units: units.schedule(SYNC_UNIT, seconds=1),
+        lambda units: units.unschedule(SYNC_UNIT),
+        lambda units: units.scheduled(SYNC_UNIT),
     ],
 )
 def test_whatever_else_is_asked_of_systemd_is_a_bug(

@@ -6,13 +6,14 @@ from ipaddress import IPv6Address
 
 import pytest
 
-from keel.mesh import etcdplan, up
+from keel.mesh import etcdplan
 from keel.outcome import Plan, Step
 from keel.ports import UnitState, WgBackend, WgDevice, WgPeerState
 from keel.spec import diff
 from keel.spec.diff import Action, NodeView, decide, differences, etcd_differences
 from keel.spec.model import Network, Spec, TcpBound
 from keel.types import Capability, WgKey
+from keel.unitnames import CHANNEL_SOCKET, MESH_UNIT, TIMERS
 
 ADDRESS = IPv6Address("fd12:3456:789a::1")
 RUNS = UnitState(active="active", sub="running", main_pid=1, invocation_id="", enabled="enabled")
@@ -172,7 +173,7 @@ def test_the_channel_is_laid_before_the_units_that_need_it() -> None:
 
 
 def test_the_units_are_those_that_a_member_starts() -> None:
-    assert set(diff.UNITS) == {up.MESH_UNIT, up.SOCKET_UNIT, *up.TIMERS}
+    assert set(diff.UNITS) == {MESH_UNIT, CHANNEL_SOCKET, *TIMERS}
 
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
