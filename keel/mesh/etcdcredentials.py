@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from keel.errors import KeelError, PeerError, Refused
 from keel.mesh import etcdenrol, etcdissue, etcdreserve, etcdstore, etcdtaken, store
 from keel.mesh.duty import Duty, done, nothing, waits
-from keel.mesh.etcdholder import candidates, holder_of
+from keel.mesh.etcdholder import candidates, is_told
 from keel.mesh.etcdstate import Wanted
 from keel.mesh.members import Member
 from keel.mesh.store import Node
@@ -27,7 +27,7 @@ def duty(host: Host, node: Node) -> Duty:
         etcdenrol.served(host, Wanted.ENROL, node.key)
         return nothing(NAME, "this node has its intermediate")
     if etcdstore.load_authority(host) is not None:
-        if etcdreserve.load(host) is not None and holder_of(host, node) is None:
+        if etcdreserve.load(host) is not None and not is_told(host, node):
             why = "`keel mesh etcd form` was cut off: type it again"
             return waits(NAME, Waiting(what="a grant", waiting_for="the operator", why=why))
         grant_oneself(host, node)

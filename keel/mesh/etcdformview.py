@@ -22,7 +22,7 @@ from keel.mesh import (
 from keel.mesh.behind import BEHIND
 from keel.mesh.envelope import Answered
 from keel.mesh.etcdgrants import Ledger, first_granted, granted_to
-from keel.mesh.etcdholder import holder_of
+from keel.mesh.etcdholder import holder_of, is_told
 from keel.mesh.etcdids import address_of_url
 from keel.mesh.etcdmsg import PROBE, PROBE_SECONDS, Probe, ProbeAnswer
 from keel.mesh.etcdstate import Stage, Wanted
@@ -152,8 +152,8 @@ def _established(
 
 def _own_root(host: Host, node: Node) -> Fingerprint | None:
     """The root that this node holds, once it is whole and in the roster."""
-    authority, statement = etcdstore.load_authority(host), etcdstore.load_holder(host)
-    whole = etcdstore.load_crl(host) is not None and statement in node.roster.raws.values()
+    authority = etcdstore.load_authority(host)
+    whole = etcdstore.load_crl(host) is not None and is_told(host, node)
     return etcdcert.fingerprint(authority[1].certificate) if authority and whole else None
 
 

@@ -72,6 +72,12 @@ def obeyed(host: Host) -> SigningKey | None:
     return None if held is None else held.ed25519
 
 
+def is_told(host: Host, node: Node) -> bool:
+    """Whether the statement that this node obeys is in its roster: the last that the making of a
+    root does, before which nothing may hang on that root."""
+    return etcdstore.load_holder(host) in node.roster.raws.values()
+
+
 def _held(host: Host) -> HolderRecord | None:
     raw = etcdstore.load_holder(host)
     if raw is None:

@@ -21,6 +21,8 @@ from __future__ import annotations
 from datetime import timedelta
 from ipaddress import IPv6Address
 
+from cryptography import x509
+
 from keel.errors import DiskTrouble, PeerError, PkiRejected
 from keel.mesh import etcdconf, etcdcrl, etcdissue, etcdstore, standing, store, talk, up, wire
 from keel.mesh.asked import Asked
@@ -124,7 +126,7 @@ def _over(host: Host) -> frozenset[Serial]:
 def newest_known(host: Host, node: Node) -> Crl | None:
     """The CRL of the highest number that this node has anywhere: in its state, laid for etcd, in
     the roster; only what a root that it trusts has signed. None when there is none."""
-    roots = etcdstore.load_roots(host)
+    roots = etcdstore.load_roots(host) or _own_root(host)
     raws = [
         _on_disk(host),
         _laid(host),
@@ -137,6 +139,12 @@ def newest_known(host: Host, node: Node) -> Crl | None:
         except PkiRejected:
             continue  # missing, damaged or a stranger's: another copy counts
     return max(found, key=lambda one: one.number, default=None)
+
+
+def _own_root(host: Host) -> tuple[x509.Certificate, ...]:
+    """A holder whose root was just made has granted nothing to itself yet, and trusts no root."""
+    own = etcdstore.load_authority(host)
+    return (own[1].certificate,) if own else ()
 
 
 def _laid(host: Host) -> bytes | None:

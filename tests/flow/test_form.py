@@ -699,15 +699,33 @@ def test_a_grant_of_a_node_without_a_reservation_is_not_taken(tmp_path: Path) ->
     assert refused.value.reason == "form-not-reserved"
 
 
-def test_a_root_that_was_cut_off_before_it_was_told_waits_for_the_command(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "at",
+    [
+        pytest.param("etcd/.crl.der", id="no CRL"),
+        pytest.param("etcd/.holder", id="no statement"),
+        pytest.param("mesh/roster/.", id="not told"),
+    ],
+)
+def test_a_root_that_was_cut_off_before_it_was_told_waits_for_the_command(
+    tmp_path: Path, at: str
+) -> None:
     world = without_root(tmp_path)
     node = world.net.nodes["a"]
-    node.effects.crash_on = lambda text: "etcd/crl.der" in text
+    node.effects.crash_on = lambda text: text.startswith(f"disk create var/lib/keel/{at}")
     assert node.dies(lambda: world.form("a"))
-    node.new_life()
-    assert etcdstore.load_authority(world.host("a")) is not None
+    node.effects.crash_on = None
+    host = world.host("a")
+    assert etcdstore.load_authority(host) is not None
+    world.boot("a")
+    world.settle()
+    signed = host.files.read(host.paths.etcd_crl)
+    world.timers("a")
+    world.settle()
     (duty,) = [one for one in world.tend("a") if one.name == "credentials"]
     assert "`keel mesh etcd form` was cut off" in duty.text
+    assert host.files.read(host.paths.etcd_crl) == signed
+    assert etcdstore.load_intermediate(host) is None
     assert isinstance(world.form("a"), Done)
     world.settle()
     world.rest("a", "b", "c")
