@@ -17,6 +17,7 @@ import pytest
 from keel.errors import BadValue, DeadlinePassed, Internal, KeelError, ProcFailed, Refused
 from keel.mesh import passes, passmsg
 from keel.mesh.passmsg import Ask
+from keel.mesh.refusal import Refusal
 from keel.ports import UnitState
 from keel.system.counter import ANSWERS, IDLE_SECONDS, TOLD_SECONDS, Counter
 from keel.system.passes import KickedUnits, PassesSocket
@@ -169,8 +170,9 @@ def test_more_answers_than_are_worked_at_are_refused_and_kicks_go_on(desk: Desk)
         desk.until_heard()
         over.set()
         assert {passmsg.open_answer(one.result()) for one in asked} == {b"done"}
+        assert passmsg.open_answer(say(Ask.GROUND)) == b"done"
     assert caught.value.rule == "channel-busy"
-    assert desk.said[-1] is Ask.SYNC
+    assert desk.said[-2:] == [Ask.SYNC, Ask.GROUND]
 
 
 @pytest.mark.parametrize(
@@ -280,5 +282,6 @@ def test_whatever_else_is_asked_of_systemd_is_a_bug(
 
 
 def test_what_is_neither_an_answer_nor_a_no_is_not_believed() -> None:
+    no = passmsg.refused(Refusal(rule="a-rule", text="no", remedy="do"))
     with pytest.raises(BadValue):
-        passmsg.open_answer(b"?")
+        passmsg.open_answer(no[1:])

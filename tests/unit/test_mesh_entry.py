@@ -152,6 +152,12 @@ def test_the_door_refuses_each_flaw_by_its_own_rule(raw: bytes, rule: str) -> No
             MESH.said("b", roots=["a"]), MESH.said("a", roots=["b"]), id="in-the-wrong-order"
         ),
         pytest.param(
+            MESH.said("c", roots=["b"]), MESH.said("b", roots=["a"]), id="another-s-for-the-remover"
+        ),
+        pytest.param(
+            MESH.said("a", roots=["b"]), MESH.said("c", roots=["a"]), id="another-s-for-the-subject"
+        ),
+        pytest.param(
             MESH.said("a", roots=["b"]), FOREIGN.said("b", roots=["a"]), id="of-another-mesh"
         ),
     ],
