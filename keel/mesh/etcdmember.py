@@ -93,6 +93,7 @@ def observe(host: Host, spec: Spec, node: Node, own: Own) -> MemberView:
             active=state.active in ("active", "activating", "reloading"),
             enabled=state.enabled == "enabled",
             ours=is_laid(host),
+            ends=state.active == "failed" or state.sub == "auto-restart",
             masked=state.enabled in ("masked", "masked-runtime"),
         ),
         running=_running(own.status),

@@ -55,6 +55,13 @@ MASKED = Waiting(
 )
 """Whoever masks the etcd of a member wants it to stay down: keel takes no such mask off."""
 
+ENDS = Waiting(
+    what="etcd here",
+    waiting_for="the operator",
+    why="it ends whenever it is started: `journalctl -u etcd` says why",
+)
+"""No election is waited for by what does not run."""
+
 
 class Action(StrEnum):
     """The steps of a member's Plan; each is idempotent. A step that has to come before another
@@ -78,6 +85,8 @@ class Unit:
     enabled: bool
     ours: bool
     masked: bool = False
+    ends: bool = False
+    """It ended by itself just now, and not well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +147,8 @@ def decide(view: MemberView, now: datetime) -> Plan:
     if view.barred:
         return Plan(steps=tuple(steps), waiting=(BARRED,))
     if view.running is None:
-        return Plan(steps=tuple(steps), waiting=(_quorum(view),))
+        ends = view.unit.ends and view.cluster.stage is Stage.FORMED
+        return Plan(steps=tuple(steps), waiting=(ENDS if ends else _quorum(view),))
     if view.running.cluster_id != view.cluster.cluster_id:
         raise Refused(
             "etcd-other-cluster",

@@ -49,6 +49,10 @@ UNANSWERED = (
 
 MASKED = "its unit is masked, and keel takes no operator's mask off"
 UNMASK = "`systemctl unmask etcd`, then `keel mesh etcd tend`"
+DAMAGED = (
+    "`journalctl -u etcd` says why; if its data is damaged, `keel mesh etcd recover --replace`:"
+    " docs/mesh.md has etcd's words for it"
+)
 
 ALARMS = {Alarm.FULL: "etcd-full", Alarm.CORRUPT: "etcd-corrupt"}
 
@@ -366,6 +370,8 @@ def _down(etcd: EtcdSeen) -> Warning:
     """Why this node's own etcd does not answer, as far as keel knows."""
     if etcdplan.MASKED in etcd.waiting:
         return warn("etcd-down", detail=MASKED, remedy=UNMASK)
+    if etcdplan.ENDS in etcd.waiting:
+        return warn("etcd-down", detail="it ends whenever it is started", remedy=DAMAGED)
     return warn("etcd-down", detail="no answer on [::1]:2379")
 
 

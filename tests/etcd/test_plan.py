@@ -150,6 +150,12 @@ def test_a_member_that_was_masked_is_left_down_and_one_that_runs_is_told_of() ->
     assert actions(replace(FRESH, unit=down))[-1] == Action.START_ETCD
 
 
+def test_a_member_that_ends_by_itself_waits_for_no_election() -> None:
+    ended = replace(OFF, ends=True)
+    assert waits_for(replace(FORMED, unit=ended, running=None)) == ["the operator"]
+    assert waits_for(replace(STARTED, unit=ended, running=None)) != ["the operator"]
+
+
 def test_what_runs_is_not_stopped_by_a_wait() -> None:
     assert actions(replace(FORMED, window_open=True)) == []
     assert waits_for(replace(FORMED, window_open=True)) == []

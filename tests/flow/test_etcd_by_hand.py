@@ -139,6 +139,19 @@ def test_a_mask_under_a_running_etcd_is_told_before_it_matters(world: World) -> 
     assert "the start of etcd waits for the operator" in text
 
 
+def test_an_etcd_that_ends_whenever_it_is_started_is_not_said_to_wait_for_a_leader(
+    world: World,
+) -> None:
+    world.net.nodes["c"].units.stop(UNIT)
+    world.etcd.guards["c"] = lambda: False
+    world.timers(*BORN)
+    (text,) = said(world, "c", "etcd-down")
+    assert "it ends whenever it is started" in text
+    assert "journalctl -u etcd" in text
+    assert "recover --replace" in text
+    assert "election" not in status.text(status.look(world.host("c")))
+
+
 def as_rows(value: object) -> list[dict[str, str]]:
     assert isinstance(value, list)
     return value
