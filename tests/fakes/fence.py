@@ -7,6 +7,7 @@ passes by the same bounds, so that no handler comes to need more.
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,8 @@ class FencedFiles(DurableFiles):
 
     def __init__(self, node: FakeNode) -> None:
         super().__init__(node.disk)
-        self._root = node.root
+        self._hidden = _below(node, HIDDEN)
+        self._writable = _below(node, WRITABLE)
 
     def read(self, path: Path, *, max_bytes: int = 1 << 20) -> bytes | None:
         self._look(path)
@@ -74,11 +76,11 @@ class FencedFiles(DurableFiles):
         super().remove(path)
 
     def _look(self, path: Path) -> None:
-        if any(path.is_relative_to(self._root / hidden) for hidden in HIDDEN):
+        if f"{path}/".startswith(self._hidden):
             raise DiskTrouble(path, errno.EACCES)
 
     def _change(self, path: Path) -> None:
-        if not any(path.is_relative_to(self._root / open_) for open_ in WRITABLE):
+        if not f"{path}/".startswith(self._writable):
             raise DiskTrouble(path, errno.EROFS)
 
 
@@ -88,6 +90,11 @@ class FencedOverlay(NodeOverlay):
     def __init__(self, node: FakeNode, files: FencedFiles) -> None:
         super().__init__(node)
         self._files = files
+
+
+def _below(node: FakeNode, places: Iterable[str]) -> tuple[str, ...]:
+    """What the paths in these places begin with: every read of every message is compared."""
+    return tuple(f"{node.root}/{place}/" for place in places)
 
 
 def narrowed(node: FakeNode) -> Host:
