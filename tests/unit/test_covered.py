@@ -47,6 +47,15 @@ def half(number: int) -> int:
     return number
 """
 WHOLE = "name(Colour.RED), name(Colour.BLUE), sign(1), sign(-1), never(), half(0), half(1)"
+COVERAGE = """\
+import sys
+from coverage.cmdline import main
+
+rules = sys.argv[1]
+for one, *rest in (["run", "keel/mesh/run.py"], ["combine", "--quiet"], ["json", "--quiet"]):
+    assert main([one, rules, *rest]) in (0, None)
+"""
+"""The commands of `make coverage`, in one process."""
 SIGN = 'keel/mesh/x.py | sign | return "-"'
 NEVER = "keel/mesh/x.py | never | sign(0)"
 
@@ -58,10 +67,8 @@ def _faults(tmp_path: Path, called: str, listed: str) -> list[str]:
     (place / "x.py").write_text(MODULE)
     (place / "run.py").write_text(f"from x import *\n{called}\n")
     (tmp_path / "build/coverage").mkdir(parents=True)
-    for argv in (["run", "keel/mesh/run.py"], ["combine", "--quiet"], ["json", "--quiet"]):
-        rules = f"--rcfile={REPOSITORY / 'tests/coveragerc'}"
-        command = [sys.executable, "-m", "coverage", argv[0], rules, *argv[1:]]
-        subprocess.run(command, cwd=tmp_path, check=True)
+    rules = f"--rcfile={REPOSITORY / 'tests/coveragerc'}"
+    subprocess.run([sys.executable, "-c", COVERAGE, rules], cwd=tmp_path, check=True)
     found = json.loads((tmp_path / "build/coverage/report.json").read_text())["files"]
     modules = {"keel/mesh/x.py": missed("keel/mesh/x.py", MODULE, found["keel/mesh/x.py"])}
     return list(judge(modules, read_list(listed, {"packages"})))
