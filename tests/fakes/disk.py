@@ -17,7 +17,7 @@ from keel.system.disk import Disk
 from tests.fakes.effects import Effects
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: copies of worlds hold hundreds, see arranged
 class Primitive:
     """One call of keel.system.disk, with paths below the node's root. As text it is the same in
     every run: without the pid and the number in temporary names."""

@@ -61,7 +61,7 @@ class Loss:
         return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: copies of worlds hold many, see arranged
 class Exchange:
     """What became of one request: `answered`, or why not."""
 

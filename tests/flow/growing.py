@@ -19,8 +19,7 @@ BORN = "abc"
 def three_voters(scratch: Path) -> World:
     """Of five nodes; the first holds the root."""
     world = World(scratch)
-    world.mesh("abc", spare="de")
-    world.rest(*BORN)
+    world.cluster("abc", spare="de")
     world.timers(*BORN, seconds=7.0)
     world.host("a").etcd_at(LOCALHOST).put(b"early", b"kept")
     return world

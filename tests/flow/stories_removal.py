@@ -17,8 +17,7 @@ from tests.flow.world import World
 @arranged
 def three_voters(scratch: Path) -> World:
     world = World(scratch)
-    world.mesh("abc")
-    world.rest("a", "b", "c")
+    world.cluster("abc")
     world.timers()
     return world
 

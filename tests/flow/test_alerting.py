@@ -221,8 +221,7 @@ def test_the_textfile_has_the_phase_the_ends_and_the_warnings(world: World) -> N
 
 def test_a_cluster_is_counted_in_the_textfile(tmp_path: Path) -> None:
     made = World(tmp_path)
-    made.mesh("abc")
-    made.rest(*"abc")
+    made.cluster("abc")
     made.net.clock.sleep(alerting.QUIET_SECONDS)
     tend(made)
     found = made.net.nodes["a"].metrics

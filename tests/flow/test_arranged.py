@@ -82,3 +82,56 @@ def test_a_test_whose_nodes_send_much_is_no_fast_one(
     sent: int, markers: tuple[str, ...], fine: bool
 ) -> None:
     assert (fault(sent, markers) == "") == fine
+
+
+def state(world: World) -> object:
+    return below(world.net.scratch), world.net.exchanges, world.loaded("b"), world.etcd.log
+
+
+def test_a_world_begins_as_one_did_that_began_alike(tmp_path: Path) -> None:
+    one, other = World(tmp_path / "one"), World(tmp_path / "other")
+    net, clock = other.net, other.net.clock
+    one.mesh("ab")
+    before = CARRIED.total()
+    other.mesh("ab", spare="")
+    assert state(one) == state(other)
+    assert (other.net is net, net.clock is clock, CARRIED.total()) == (True, True, before)
+    assert other.net.nodes["b"].root == tmp_path / "other/b"
+    one.leave("b")
+    clock.sleep(60)
+    assert other.loaded("b").address in other.peers("a")
+    assert clock.monotonic() - one.net.clock.monotonic() == 60
+
+
+def test_a_world_of_another_net_begins_by_itself(tmp_path: Path) -> None:
+    one, other, third = (World(tmp_path / name) for name in ("one", "other", "third"))
+    one.mesh("ab")
+    other.net.default_one_way_seconds = 1.0
+    other.mesh("ab")
+    assert other.net.clock.monotonic() > one.net.clock.monotonic()
+    third.net.clock.after(0.5, lambda: None)  # nothing can copy this
+    third.mesh("ab")
+    assert third.loaded("b").address in third.peers("a")
+
+
+def test_later_a_beginning_is_played_as_any_other_change(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.node("a", mode="cloud")
+    before = CARRIED.total()
+    world.mesh("ab", mode="cloud")
+    assert CARRIED.total() > before
+    assert world.agree("ab")
+
+
+def test_links_and_modes_are_copied(tmp_path: Path) -> None:
+    @arranged
+    def linked(scratch: Path) -> None:
+        (scratch / "empty").mkdir(mode=0o700)
+        (scratch / "file").write_bytes(b"x")
+        (scratch / "file").chmod(0o640)
+        (scratch / "link").symlink_to("file")
+
+    linked(tmp_path / "copy")
+    found = {path.name: path.lstat().st_mode for path in (tmp_path / "copy").iterdir()}
+    assert found == {"empty": 0o40700, "file": 0o100640, "link": 0o120777}
+    assert (tmp_path / "copy/link").read_bytes() == b"x"

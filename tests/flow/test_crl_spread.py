@@ -23,8 +23,7 @@ OLD = 20
 @arranged
 def three_in_a_cluster(scratch: Path) -> World:
     made = World(scratch)
-    made.mesh("abc")
-    made.rest(*"abc")
+    made.cluster("abc")
     return made
 
 

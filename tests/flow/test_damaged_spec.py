@@ -14,13 +14,14 @@ from keel.mesh import create, spread, talk
 from keel.outcome import Incomplete
 from keel.spec import apply, specfile
 from keel.types import Capability, Mode
+from tests.flow.arranged import arranged
 from tests.flow.world import World
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
+@arranged
+def three_members(scratch: Path) -> World:
     """a and b are capable, c is not; a's settings are not the default ones."""
-    made = World(tmp_path)
+    made = World(scratch)
     spec = made.node("a").paths.spec
     spec.write_text(spec.read_text().replace("51820", "51999, mtu: 1300"))
     made.mesh("ab")
@@ -28,6 +29,11 @@ def world(tmp_path: Path) -> World:
     made.join("c", made.invite("a"))
     made.settle()
     return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return three_members(tmp_path)
 
 
 def garbled(path: Path) -> None:

@@ -25,8 +25,7 @@ PLACES = ("var/lib/keel", "var/lib/keel-etcd/marker.json", "etc/etcd/keel")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """Three voters, and an open invite on the holder."""
     made = World(tmp_path_factory.mktemp("world"))
-    made.mesh("abc")
-    made.rest("a", "b", "c")
+    made.cluster("abc")
     made.invite("a")
     made.timers()
     return made

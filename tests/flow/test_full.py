@@ -54,8 +54,7 @@ def test_a_disk_that_refuses_anywhere_loses_nothing(
 
 def test_a_full_run_directory_costs_its_hints_and_no_pass(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.mesh("abc")
-    world.rest("a", "b", "c")
+    world.cluster("abc")
     world.sync("b")
     victim = world.net.nodes["a"]
     volatile = victim.root / VOLATILE

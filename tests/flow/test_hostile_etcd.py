@@ -48,8 +48,7 @@ pytestmark = pytest.mark.lives
 def world(tmp_path: Path) -> World:
     """a (the holder), b and c are voters; b is the hostile one."""
     made = World(tmp_path)
-    made.mesh("abc")
-    made.rest("a", "b", "c")
+    made.cluster("abc")
     made.timers()
     made.timers()
     return made

@@ -317,8 +317,7 @@ def test_the_dry_run_shows_the_steps_and_does_nothing(world: World) -> None:
 @arranged
 def formed(tmp_path: Path) -> World:
     world = World(tmp_path)
-    world.mesh("abc")
-    world.rest("a", "b", "c")
+    world.cluster("abc")
     return world
 
 

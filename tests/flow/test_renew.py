@@ -34,8 +34,7 @@ DAY = 86400.0
 @arranged
 def three_in_a_cluster(scratch: Path) -> World:
     made = World(scratch)
-    made.mesh("abc")
-    made.rest(*"abc")
+    made.cluster("abc")
     assert made.formed("abc")
     return made
 

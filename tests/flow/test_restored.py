@@ -40,8 +40,7 @@ def two_with_last_weeks_copy(scratch: Path) -> World:
     """a (the holder), b and c are voters. Of a and c there is a copy of last week; since then d has
     joined and c's neighbour e was removed."""
     made = World(scratch)
-    made.mesh("abc", spare="de")
-    made.rest("a", "b", "c")
+    made.cluster("abc", spare="de")
     made.join("e", made.invite("a"))
     made.settle()
     made.timers("a", "b", "c", "e")

@@ -34,8 +34,7 @@ PENDING = ("signing.key", "wireguard.key", "etcd.key")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """a is a voter, the holder, and has an open invite; d has begun to join."""
     made = World(tmp_path_factory.mktemp("world"))
-    made.mesh("abc", spare="d")
-    made.rest("a", "b", "c")
+    made.cluster("abc", spare="d")
     made.net.lose("request", source="d", path="/v1/join", count=999)
     with pytest.raises(PeerError):
         made.join("d", made.invite("a"))

@@ -68,6 +68,7 @@ from tests.fakes.etcd import UNIT as ETCD_UNIT
 from tests.fakes.etcd import FakeEtcd
 from tests.fakes.host import FakeNode
 from tests.fakes.net import FakeNet
+from tests.flow.arranged import begun
 
 SPEC = """\
 installation: {{mode: {mode}}}
@@ -188,6 +189,7 @@ class World:
         etcd.after_join(host, lambda: self.spec(name), self.enable_spec, done.value)
         return done
 
+    @begun
     def mesh(self, names: str, *, spare: str = "", mode: str = "cloud_advanced") -> None:
         """These nodes as one mesh; the first founds it and invites the others. The spare ones have
         no token yet."""
@@ -197,6 +199,12 @@ class World:
         for name in names[1:]:
             self.join(name, self.invite(names[0]))
             self.settle()
+
+    @begun
+    def cluster(self, names: str, *, spare: str = "") -> None:
+        """These nodes as one mesh with the first as its holder, until they serve one cluster."""
+        self.mesh(names, spare=spare)
+        self.rest(*names)
 
     def tends(self, names: str, *, rounds: int = 6) -> None:
         """So many passes of the tend on each, as the fast timer makes them."""
@@ -273,6 +281,13 @@ class World:
         self.etcd.guards[name] = partial(self._guard, node)
 
     # the world
+
+    def scratch(self) -> Path:
+        return self.net.scratch
+
+    def begins(self) -> tuple[object, ...]:
+        """As tests.flow.arranged.begun wants it."""
+        return () if self.net.nodes else (self, self.net, self.net.clock, self.etcd)
 
     def boot(self, name: str) -> None:
         """The machine starts again: what is enabled runs, and the timers' first pass is due."""
