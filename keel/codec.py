@@ -93,19 +93,25 @@ def read_state(cls: type[T], path: Path, raw: bytes | None) -> T | None:
     if raw is None:
         return None
     try:
-        if len(raw) > REMEMBERED_BYTES:
-            return loads(cls, raw, max_bytes=MAX_STATE_BYTES, strict=False)
-        kind: Any = cls
-        found: T = _remembered(kind, raw)
-        return found
+        return again(cls, raw, max_bytes=MAX_STATE_BYTES)
     except BadValue as error:
         raise StateCorrupt(path, error.summary()) from error
 
 
+def again(cls: type[T], raw: bytes, *, max_bytes: int, strict: bool = False) -> T:
+    """As `loads`, for what is read again and again and holds no secret: the record is remembered
+    by its exact bytes."""
+    if len(raw) > min(max_bytes, REMEMBERED_BYTES):
+        return loads(cls, raw, max_bytes=max_bytes, strict=strict)
+    kind: Any = cls
+    found: T = _remembered(kind, raw, strict)
+    return found
+
+
 @functools.lru_cache(maxsize=STATES)
-def _remembered(cls: Any, raw: bytes) -> Any:
+def _remembered(cls: Any, raw: bytes, strict: bool) -> Any:
     """Records are frozen, so that one may serve all who ask."""
-    return loads(cls, raw, max_bytes=REMEMBERED_BYTES, strict=False)
+    return loads(cls, raw, max_bytes=REMEMBERED_BYTES, strict=strict)
 
 
 def to_json(value: object) -> Any:

@@ -74,7 +74,7 @@ def after_create(host: Host, spec: Spec, node: Node) -> tuple[str, ...]:
     with store.locked(host, "the mesh"):
         etcdissue.make_root(host, node)
         statement = etcdstore.load_holder(host) or b""
-        node, _ = store.merge_into(host, store.require(host), (statement,))
+        node, _ = store.merge_held(host, store.require(host), (statement,))
     etcdcredentials.grant_oneself(host, node)
     return () if before else ("etcd/root g1 created",)
 

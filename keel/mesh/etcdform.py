@@ -317,7 +317,7 @@ class _Form:
             raise heard
         host, asked = self._host, heard.body
         with store.locked(host, "the mesh"):
-            node, _ = store.merge_into(host, store.require(host), (asked.record,))
+            node, _ = store.merge_held(host, store.require(host), (asked.record,))
             admitted = {one.key: one.address for one in node.view.members}
             return etcdissue.grant(host, node, asked.enrolment, admitted=admitted)
 

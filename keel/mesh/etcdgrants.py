@@ -10,6 +10,7 @@ Owns the lines and the questions asked of them; appends nothing itself.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,6 +25,10 @@ from keel.mesh.etcdcrl import Reason, Revoked
 from keel.types import Nonce, SigningKey, WgKey
 
 MAX_LINE_BYTES = 64 * 1024
+REMEMBERED = 2
+"""Ledgers that are remembered by their exact bytes: a pass reads the one ledger seven times."""
+REMEMBERED_BYTES = 256 << 10
+"""Of such a ledger, in which some two hundred grants have room."""
 
 
 class Event(StrEnum):
@@ -66,9 +71,16 @@ def read_ledger(path: Path, raw: bytes | None) -> Ledger:
     grant never left (L1)."""
     if raw is None:
         return Ledger()
+    return (_remembered if len(raw) <= REMEMBERED_BYTES else _read)(path, raw)
+
+
+def _read(path: Path, raw: bytes) -> Ledger:
     whole, _, _torn = raw.rpartition(b"\n")
     lines = whole.split(b"\n") if whole else []
     return Ledger(lines=tuple(_line(path, number, line) for number, line in enumerate(lines, 1)))
+
+
+_remembered = functools.lru_cache(maxsize=REMEMBERED)(_read)
 
 
 def granted_to(ledger: Ledger, address: IPv6Address, key: SigningKey) -> tuple[GrantLine, ...]:

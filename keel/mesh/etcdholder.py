@@ -91,6 +91,7 @@ def _held(host: Host) -> HolderRecord | None:
 def _parse(raw: bytes) -> HolderRecord:
     envelope = wire.decode(raw, max_bytes=len(raw))
     try:
-        return codec.loads(HolderRecord, envelope.payload, max_bytes=len(envelope.payload))
+        payload = envelope.payload
+        return codec.again(HolderRecord, payload, max_bytes=len(payload), strict=True)
     except BadValue as error:
         raise BadValue(f"holder statement {error.path}", error.problem) from error

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, SignatureAlgorithmOID
 
+from keel import secretcache
 from keel.errors import Internal, PkiRejected
 from keel.mesh import etcdcert
 from keel.mesh.etcdcert import Authority, Generation, PublicKeyHash
@@ -197,7 +198,12 @@ def encode_credential(credential: Credential) -> Secret:
 
 def parse_credential(raw: Secret) -> Credential:
     """The inverse, canonical form only; PkiRejected `pem`, `certificate`, `key`, `key-match`."""
-    head, block, tail = raw.reveal().partition(_KEY_BLOCK)
+    return _parsed(raw.reveal())
+
+
+@secretcache.remembered
+def _parsed(raw: bytes) -> Credential:
+    head, block, tail = raw.partition(_KEY_BLOCK)
     leaf, *chain = etcdcert.parse_pem_certificates(head, most=1 + MAX_CHAIN)
     key = Secret(block + tail)
     if not etcdcert.key_matches(key, leaf):

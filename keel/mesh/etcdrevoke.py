@@ -168,7 +168,7 @@ def obey(asked: Asked) -> RevokeAnswer:
     wanted: Revoke = asked.body
     with store.locked(host, "the mesh"):
         etcdissue.require_signer(host)
-        node, merged = store.merge_into(host, store.require(host), wanted.records)
+        node, merged = store.merge_held(host, store.require(host), wanted.records)
         asks = _believed(host, node, wanted.revocation)
         number = revoke(host, node, address=asks.address, key=asks.ed25519, reason=asks.reason)
     if merged.added:

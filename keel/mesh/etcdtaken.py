@@ -189,4 +189,5 @@ def record_is_newest(host: Host, cluster: Cluster) -> bool:
 def parse_record(raw: bytes) -> ClusterRecord:
     """A record that was believed before, or that this node signed."""
     envelope = wire.decode(raw, max_bytes=etcdstore.MAX_CRL_BYTES)
-    return codec.loads(ClusterRecord, envelope.payload, max_bytes=len(envelope.payload))
+    payload = envelope.payload
+    return codec.again(ClusterRecord, payload, max_bytes=len(payload), strict=True)

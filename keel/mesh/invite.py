@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from ipaddress import IPv6Address, IPv6Network
 
-from keel import codec
+from keel import codec, secretcache
 from keel.errors import Internal, Refused
 from keel.mesh.joinmsg import EtcdPart
 from keel.mesh.token import InviteKeys, derive
@@ -99,6 +99,11 @@ class InviteState:
 
 def parse_invite(raw: bytes) -> InviteState:
     """From its file; BadValue when it is not one. Unknown fields are kept."""
+    return _parsed(raw)
+
+
+@secretcache.remembered
+def _parsed(raw: bytes) -> InviteState:
     return codec.loads(InviteState, raw, max_bytes=MAX_RECORD_BYTES, strict=False)
 
 

@@ -139,7 +139,7 @@ def take_records(host: Host, spec: Spec, records: tuple[bytes, ...], sender: Sig
     """Merge what somebody sent; the peers follow when it changed anything."""
     with store.locked(host, "the mesh"):
         before = store.require(host)
-        node, merged = store.merge_into(host, before, records)
+        node, merged = store.merge_held(host, before, records)
         if merged.added and not _left(sender, before, node):
             up.follow(host, spec, before, node)
         elif merged.added:

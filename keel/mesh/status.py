@@ -160,7 +160,7 @@ def load_samples(host: Host) -> Samples:
     parse is as good as none."""
     raw = host.files.read(host.paths.liveness, max_bytes=MAX_SAMPLES_BYTES)
     try:
-        return codec.loads(Samples, raw or b"{}", max_bytes=MAX_SAMPLES_BYTES, strict=False)
+        return codec.again(Samples, raw or b"{}", max_bytes=MAX_SAMPLES_BYTES)
     except BadValue:
         return Samples()
 

@@ -252,6 +252,11 @@ def merge_into(host: Host, node: Node, raws: Iterable[bytes]) -> tuple[Node, Mer
     on_disk = load(host)
     if on_disk is not None and on_disk.roster is not node.roster:
         node = with_roster(node, on_disk.roster)
+    return merge_held(host, node, raws)
+
+
+def merge_held(host: Host, node: Node, raws: Iterable[bytes]) -> tuple[Node, Merged]:
+    """The same with a node that was read under the lock, which is held still."""
     merged = roster.merge(node.roster, raws)
     if merged.roster is node.roster:
         return node, merged

@@ -245,7 +245,7 @@ def _keep_what_was_seen(
 def _take(host: Host, spec: Spec, records: tuple[bytes, ...]) -> tuple[Node, int]:
     with store.locked(host, "the mesh"):
         before = store.require(host)
-        node, merged = store.merge_into(host, before, records)
+        node, merged = store.merge_held(host, before, records)
         if merged.added:
             up.follow(host, spec, before, node)
     up.wake_tend(host, node, merged)

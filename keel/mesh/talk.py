@@ -121,7 +121,7 @@ def load_highest_time(host: Host) -> tuple[Highest | None, bool]:
     try:
         if raw is None:
             return None, False
-        return codec.loads(Highest, raw, max_bytes=MAX_CLOCKS_BYTES, strict=False), False
+        return codec.again(Highest, raw, max_bytes=MAX_CLOCKS_BYTES), False
     except BadValue:
         return None, True
 
@@ -130,12 +130,16 @@ def judge_clock(host: Host) -> Judged:
     """What speaks for and against this node's clock."""
     raw = host.files.read(host.paths.clocks)
     try:
-        heard = None if raw is None else codec.loads(Heard, raw, max_bytes=MAX_CLOCKS_BYTES)
+        heard = None if raw is None else _heard(raw)
     except BadValue:
         heard = None  # a hint of this boot, made anew within a minute
     highest, damaged = load_highest_time(host)
     now, monotonic = host.clock.now(), host.clock.monotonic()
     return clocks.judge(heard, highest, now=now, monotonic=monotonic, damaged=damaged)
+
+
+def _heard(raw: bytes) -> Heard:
+    return codec.again(Heard, raw, max_bytes=MAX_CLOCKS_BYTES, strict=True)
 
 
 def clock_is_off(host: Host) -> bool:

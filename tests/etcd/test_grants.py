@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from keel.errors import StateCorrupt
+from keel.mesh import etcdgrants
 from keel.mesh.etcdcrl import Reason, Revoked
 from keel.mesh.etcdgrants import (
     Event,
@@ -47,6 +48,15 @@ def test_lines_read_back_in_order() -> None:
     lines = (C1, B1, C2, revoked("c", seconds=20))
     assert read_ledger(WHERE, raw(*lines)) == Ledger(lines=lines)
     assert read_ledger(WHERE, None) == read_ledger(WHERE, b"") == Ledger()
+
+
+@pytest.mark.parametrize("lines", [1, 2000], ids=["remembered", "too large"])
+def test_a_ledger_is_read_by_its_bytes(lines: int) -> None:
+    one, other = raw(*[C1] * lines, B1), raw(*[C1] * lines, C2)
+    for _ in range(2):
+        assert [read_ledger(WHERE, found).lines[-1] for found in (one, other)] == [B1, C2]
+    same = read_ledger(WHERE, one) is read_ledger(WHERE, one)
+    assert same == (len(one) <= etcdgrants.REMEMBERED_BYTES) == (lines == 1)
 
 
 @pytest.mark.parametrize(

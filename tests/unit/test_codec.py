@@ -144,3 +144,13 @@ def test_a_state_file_is_read_by_its_bytes_and_its_kind(padding: int) -> None:
             codec.read_state(Other, Path("state"), raw(1)[:-1])
     again = [codec.read_state(Other, Path("state"), raw(1)) for _ in range(2)]
     assert (again[0] is again[1]) == (padding == 0)
+
+
+def test_what_is_read_again_strictly_is_told_from_what_is_not() -> None:
+    raw = b'{"later":1,"number":1}'
+    for _ in range(2):
+        assert codec.again(Other, raw, max_bytes=99).extra == {"later": 1}
+        with pytest.raises(BadValue, match="unknown field"):
+            codec.again(Other, raw, max_bytes=99, strict=True)
+    with pytest.raises(BadValue, match="more than"):
+        codec.again(Other, raw, max_bytes=len(raw) - 1)
