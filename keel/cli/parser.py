@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import fill
 from typing import Literal, NoReturn
@@ -14,9 +14,6 @@ from keel.cli.verb import Group, Options, Verb
 from keel.errors import UsageError
 
 TEXT_WIDTH = 78
-SLIP, SAME = 0.6, 0.8
-"""How alike a slip of the fingers is; of a word from elsewhere in the tree there has to be more:
-`adopt` is no slip of another group's `drop`."""
 _TOKEN = re.compile(r"keel[0-9]+\.[A-Za-z0-9_-]")
 _UNKNOWN = re.compile(r"argument COMMAND: invalid choice: '(.*)' \(choose from ", re.DOTALL)
 Colour = Literal["auto", "always", "never"]
@@ -53,10 +50,10 @@ def parse(tree: Group, argv: Sequence[str]) -> Chosen:
     try:
         found, unknown = build(tree).parse_known_args(argv)
     except _NoSuchCommand as error:
-        raise _no_such_command(tree, *error.args) from None
+        raise _no_such_command(tree, argv, *error.args) from None
     command = found.command
     if unknown:  # argparse would name the help of `keel` alone, which explains none of them
-        raise _usage(f"unrecognized arguments: {' '.join(unknown)}", command=command)
+        raise _unknown_argument(tree, unknown, command)
     verb = getattr(found, "verb", None)
     if verb is None:
         words = ", ".join(_children(tree, command))
@@ -169,25 +166,25 @@ def token_as_argument() -> UsageError:
     )
 
 
-def _no_such_command(tree: Group, after: str, word: str) -> UsageError:
-    """With the commands that there are, and the one that was probably meant: the same word after
-    other words, or a slip of the fingers."""
-    from difflib import get_close_matches  # costs more than parsing does
+def _no_such_command(tree: Group, argv: Sequence[str], after: str, word: str) -> UsageError:
+    """With the commands that there are, and the one that was probably meant."""
+    from keel.cli import meant  # costs more than parsing does
 
-    here = {f"{after} {name}": name for name in _children(tree, after)}
-    every = {path: path.rpartition(" ")[2] for path in _paths(tree, tree.name)}
-    close = [path for path, name in every.items() if name == word] or [
-        path
-        for candidates, alike in ((here, SLIP), (every, SAME))
-        for found in get_close_matches(word, candidates.values(), n=1, cutoff=alike)
-        for path, name in candidates.items()
-        if name == found
-    ]
+    rest = argv[argv.index(word) :] if word in argv else (word,)
+    words = ", ".join(_children(tree, after))
     return UsageError(
-        f"there is no command `{after} {word}`; there are {', '.join(here.values())}",
-        command=after,
-        meant=close[0] if close else "",
+        f"there is no command `{after} {word}`; there are {words}",
+        command=meant.explained(tree, after, rest),
+        meant=meant.command(tree, after, rest),
     )
+
+
+def _unknown_argument(tree: Group, unknown: Sequence[str], command: str) -> UsageError:
+    from keel.cli import meant
+
+    error = _usage(f"unrecognized arguments: {' '.join(unknown)}", command=command)
+    error.meant = error.meant or meant.option(tree, command, unknown)
+    return error
 
 
 def _children(tree: Group, path: str) -> tuple[str, ...]:
@@ -196,14 +193,6 @@ def _children(tree: Group, path: str) -> tuple[str, ...]:
     for word in path.split()[1:]:
         group = next(c for c in group.children if isinstance(c, Group) and c.name == word)
     return tuple(child.name for child in group.children)
-
-
-def _paths(group: Group, path: str) -> Iterator[str]:
-    for child in group.children:
-        words = f"{path} {child.name}"
-        yield words
-        if isinstance(child, Group):
-            yield from _paths(child, words)
 
 
 def _filled(text: str) -> str:

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from keel.cli.branch import branch
+from keel.cli.completion import words_after
 from keel.cli.invite import INVITE
 from keel.cli.main import main
+from keel.cli.meant import OTHER_TOOLS
 from keel.cli.parser import parse
 from keel.cli.tree import TREE
 from keel.cli.verb import Answer, Group, Report, Verb
@@ -199,7 +201,19 @@ def test_a_wrong_word_is_answered_with_the_one_that_was_meant(
 
 ELSEWHERE = {
     "sibling-looks-like-it": (("mesh", "etcd", "remove"), "keel mesh remove"),
-    "group": (("etcd", "status"), "keel mesh etcd"),
+    "group": (("etcd", "status"), "keel mesh etcd status"),
+    "slip-of-a-group": (("mesh", "ectd", "status"), "keel mesh etcd status"),
+    "another-tools-word": (("init",), "keel mesh create"),
+    "another-tools-word-in-its-group": (("mesh", "etcd", "members"), "keel mesh etcd status"),
+    "another-tools-word-and-one-of-keels": (("mesh", "list"), "keel mesh status"),
+    "help": (("help", "mesh"), ""),
+    "misspelt-option": (("mesh", "status", "--jsn"), "keel mesh status --json"),
+    "option-too-early": (("--json", "mesh", "status"), "keel mesh status --json"),
+    "option-without-dashes": (("mesh", "invite", "list"), "keel mesh invite --list"),
+    "option-with-a-value": (("mesh", "invite", "--lif=3h"), "keel mesh invite --life"),
+    "argument-too-many": (("mesh", "status", "web-3"), ""),
+    "option-of-a-group": (("mesh", "--jsn"), ""),
+    "nothing-like-it": (("mesh", "status", "--zzz"), ""),
     "slip-of-a-sibling": (("mesh", "statuz"), "keel mesh status"),
 }
 
@@ -211,6 +225,24 @@ def test_a_word_that_follows_other_words_is_meant_rather_than_one_that_looks_lik
     with pytest.raises(UsageError) as wrong:
         parse(TREE, argv)
     assert wrong.value.meant == meant
+
+
+@pytest.mark.parametrize(
+    ("argv", "helps"),
+    [(("help",), "keel"), (("help", "mesh"), "keel mesh"), (("mesh", "help", "no"), "keel mesh")],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_who_asks_for_help_by_a_word_is_told_of_the_option(
+    argv: tuple[str, ...], helps: str
+) -> None:
+    with pytest.raises(UsageError) as wrong:
+        parse(TREE, argv)
+    assert wrong.value.remedy() == f"see `{helps} --help`"
+
+
+def test_every_command_that_another_tools_word_leads_to_exists() -> None:
+    paths = {path for meant in OTHER_TOOLS.values() for path in meant}
+    assert paths <= set(words_after(TREE))
 
 
 def test_a_token_in_the_place_of_a_command_is_not_echoed(run) -> None:
