@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from argparse import ArgumentParser
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from keel.ports import Host
 
 if TYPE_CHECKING:
     from keel.spec.diff import Difference
+    from keel.spec.model import Spec
 
 
 FIXED = {
@@ -72,9 +73,11 @@ class Apply:
 
         if self.dry_run:
             return render.plan_report(apply.plan(host))
+        old_port = _old_port(apply.differences(host), specfile.wanted(host))
         done = apply.apply(host)
         if done.value.waiting is not None:
-            return waiting(done.value.waiting)
+            report = waiting(done.value.waiting)
+            return replace(report, notes=(*report.notes, *old_port))
         notes = [f"keel: waits for {w.waiting_for}: {w.why}" for w in done.value.left.waiting]
         notes += _fixed(apply.fixed(host, specfile.wanted(host)))
         if done.value.restart_due:
@@ -91,7 +94,7 @@ class Apply:
                 "waiting": render.plan_document(done.value.left)["waiting"],
                 "restart_due": done.value.restart_due,
             },
-            notes=tuple(notes),
+            notes=(*notes, *old_port),
         )
 
 
@@ -114,6 +117,19 @@ class Diff:
             ),
             exit=Exit.DIFFERS if rows else Exit.DONE,
         )
+
+
+def _old_port(found: Iterable[Difference], spec: Spec) -> tuple[str, ...]:
+    """Endpoints that go on naming the port which is given up; another one may be a NAT's."""
+    old = next((one.now for one in found if one.name == "wireguard.port"), None)
+    stale = [str(one) for one in spec.network.wireguard.endpoints if str(one.port) == old]
+    if not stale:
+        return ()
+    return (
+        f"keel: network.wireguard.endpoints still has the old port: {', '.join(stale)}",
+        "keel: hint: unless a NAT forwards that port, change the entries as well, then `keel spec"
+        " apply` again: invites and the other members go by them",
+    )
 
 
 def _hints(names: set[str]) -> tuple[str, ...]:

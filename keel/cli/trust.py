@@ -18,6 +18,7 @@ class List:
         rows = trustflow.listing(host)
         return Report(
             text=render.table(("NAME", "ADDRESS", "ROOT"), rows),
+            notes=() if rows else ("keel: this node has no other members",),
             document={
                 "schema": "keel.trust/1",
                 "members": [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 
 from keel import codec
-from keel.errors import KeelError, Refused
+from keel.errors import KeelError, LockHeld, Refused
 from keel.mesh import (
     etcdbirth,
     etcdcert,
@@ -148,6 +148,8 @@ def after_join(
         _note_failure(host, error)
     try:
         duties = etcdtend.tend(host, load_spec, enable_spec)
+    except LockHeld:
+        return (*said, "a pass of the timer is at work just now and goes on with it")
     except KeelError as error:
         return (*said, error.summary())
     return (*said, *(duty.text for duty in duties if duty.result is not Result.NOTHING))

@@ -20,7 +20,7 @@ def environment(host: Host) -> Mapping[str, str]:
         raise Refused(
             "no-certificate",
             "this node has no certificate for etcd yet",
-            "see what it waits for: `keel mesh etcd status`",
+            "`keel mesh etcd tend` issues it, or says what it waits for; then run this again",
         )
     credential = str(host.paths.client_credential(leaves.number))
     return {

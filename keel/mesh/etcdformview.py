@@ -50,7 +50,8 @@ def observe(
 ) -> tuple[FormView, Mapping[str, Member]]:
     """Every member's word, beside what this node knows; and who is meant by a step's subject."""
     others = talk.others(node)
-    host.console.waiting(f"asking {', '.join(one.display for one in others)}")
+    if others:
+        host.console.waiting(f"asking {', '.join(sorted(one.display for one in others))}")
     heard = dict(_ask(host, node, others))
     deadline = Deadline.after(host.clock, BEHIND_SECONDS)
     while (away := [m for m in others if _is_behind(heard[m])]) and not deadline.passed(host.clock):

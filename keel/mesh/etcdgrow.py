@@ -311,6 +311,12 @@ def _names(sight: Sight) -> dict[IPv6Address, str]:
 def _look_for(host: Host, node: Node, asker: Member) -> Sight:
     sight = look(host, node, replacing=asker.key)
     if isinstance(sight, Waiting):
+        if etcdstore.load_book(host).formed is None:
+            raise Refused(
+                "replace-no-cluster",
+                "no cluster was formed yet, so there is no place in one to replace",
+                "look at `keel mesh etcd status`",
+            )
         raise _no_quorum(sight.waiting_for)
     return sight
 

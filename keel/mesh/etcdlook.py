@@ -225,9 +225,10 @@ def _in_list(node: Node, stage: Stage, known: Known) -> Phase | None:
 
 
 def _holds(waiting: Waiting, phase: Phase, known: Known) -> bool:
-    """Nobody waits for a leader that is there, or for a cluster that it was taken out of."""
+    """Nobody waits for a leader that is there, or for a cluster that it was taken out of; a
+    learner's vote is told by its role."""
     return phase is not Phase.REMOVED and not (
-        waiting.what == etcdplan.A_LEADER and known.leader != 0
+        waiting.what in (etcdplan.A_LEADER, etcdplan.A_VOTE) and known.leader != 0
     )
 
 

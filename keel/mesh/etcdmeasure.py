@@ -44,7 +44,8 @@ def examine(host: Host, spec: Spec, node: Node, members: Iterable[Member]) -> tu
     """Every check of this node, of these members, and of the paths between them."""
     wanted = tuple(members)[:MAX_PEERS]
     everybody = (node.address, *(one.address for one in wanted))
-    host.console.waiting(f"measuring on {', '.join(one.display for one in wanted)}")
+    if wanted:
+        host.console.waiting(f"measuring on {', '.join(sorted(one.display for one in wanted))}")
     asked_at = host.clock.now()
     heard = talk.ask_all(
         host,

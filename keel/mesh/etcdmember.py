@@ -51,7 +51,7 @@ DONE: Mapping[Action, str] = {
     Action.SET_DATA_ASIDE: "moved the data of an earlier birth aside",
     Action.WRITE_DROP_IN: "wrote keel's drop-in for etcd.service",
     Action.LAY_FILES: "laid certificates, CRL and settings under /etc/etcd/keel",
-    Action.START_ETCD: "started etcd; it serves once most of the cluster's members run",
+    Action.START_ETCD: "started etcd",
     Action.MARK_FORMED: "the cluster has a leader",
 }
 """What a step has done, for whoever watches."""

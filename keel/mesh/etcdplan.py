@@ -15,7 +15,7 @@ from ipaddress import IPv6Address
 
 from keel.errors import Refused
 from keel.etcdport import DataState, StrayMember
-from keel.mesh.etcdmsg import ClusterRecord
+from keel.mesh.etcdmsg import ClusterRecord, RecordState
 from keel.mesh.etcdstate import Cluster, Marker, Stage, matches
 from keel.outcome import Plan, Step, Waiting
 from keel.types import EtcdClusterId
@@ -35,6 +35,7 @@ STATE_OLDER = (
 """What is left to do where the data is of a later moment than what keel knows of it."""
 
 A_LEADER = "the election of a leader"
+A_VOTE = "a vote in the cluster"
 CLOCK = "the clock"
 CLOCK_DIFFERS = "most members' clocks, or a time it has seen, contradict it: `keel mesh doctor`"
 WINDOW = "the change to the network"
@@ -286,12 +287,23 @@ def _waits(view: MemberView, now: datetime) -> Waiting | None:
 def _quorum(view: MemberView) -> Waiting:
     others = view.record.members if view.record is not None else ()
     shown = (view.names.get(one, one.compressed) for one in others if one != view.address)
-    names = ", ".join(sorted(shown))
+    names = ", ".join(sorted(shown)) or "the other members"
+    if view.cluster.stage is not Stage.FORMED and _comes_in(view):
+        return Waiting(
+            what=A_VOTE,
+            waiting_for=names,
+            why="etcd copies the cluster's data first, as a learner",
+        )
     return Waiting(
         what=A_LEADER,
-        waiting_for=names or "the other members",
+        waiting_for=names,
         why="etcd serves once most of its members run",
     )
+
+
+def _comes_in(view: MemberView) -> bool:
+    """Into a cluster that others formed, as a learner: no election waits for that."""
+    return view.record is not None and view.record.state is RecordState.EXISTING
 
 
 def _step(action: Action, why: str) -> Step:

@@ -284,7 +284,7 @@ def _redeem(
     identity: Identity,
     enrolment: bytes | None,
 ) -> Admitted:
-    deadline = Deadline.after(host.clock, FIRST_CONTACT_SECONDS)
+    deadline, since = Deadline.after(host.clock, FIRST_CONTACT_SECONDS), host.clock.now()
     tries = 0
     while not deadline.passed(host.clock):
         endpoint = token.endpoints[tries % len(token.endpoints)] if token.endpoints else None
@@ -314,7 +314,7 @@ def _redeem(
             continue
         return _opened(raw, token, keys, request, own_name=create.own_name(host, spec))
     device = host.wireguard.show(spec.network.wireguard.interface)
-    raise silence.of_inviter(token, device, seconds=FIRST_CONTACT_SECONDS)
+    raise silence.of_inviter(token, device, since=since, seconds=FIRST_CONTACT_SECONDS)
 
 
 def _request(

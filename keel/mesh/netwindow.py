@@ -48,7 +48,8 @@ def open_window(host: Host, spec: Spec, change: Callable[[Node], Change]) -> Win
         node = store.require(host)
         change(node)
     others = talk.others(node)
-    host.console.waiting(f"asking {_names(others)} for an answer before the change")
+    if others:
+        host.console.waiting(f"asking {_names(others)} for an answer before the change")
     witnesses = [member.key for member in spread.answered(spread.ping(host, node, others))]
     with store.locked(host, "the mesh"):
         refuse_open(host)
@@ -207,4 +208,4 @@ def _is_abandoned(host: Host) -> bool:
 
 
 def _names(members: Sequence[Member]) -> str:
-    return ", ".join(member.display for member in members) or "nobody"
+    return ", ".join(sorted(member.display for member in members)) or "nobody"

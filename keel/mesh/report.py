@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from ipaddress import IPv6Address
 
 from keel import codec
 from keel.mesh import etcdlook, etcdplan, expulsion, removal, roster, tended, window
@@ -41,6 +42,11 @@ MORE_VOTERS = (
     " brings the ready ones in"
 )
 
+SILENT_NODE = "{name} itself does not answer on the mesh: see that first, `keel mesh status`"
+BLOCKED_VOTER = (
+    "this node blocked {name} and cannot know: `keel mesh etcd status` on another member; `keel"
+    " mesh trust add --root {name}` lets it in again"
+)
 UNANSWERED = (
     "look again in half a minute: `keel mesh status`, also on {name}; if it stays so, a firewall on"
     f" one of the two shuts TCP port {CHANNEL_PORT} on the overlay, or full packets do not pass"
@@ -350,15 +356,17 @@ def _cluster_warnings(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
     if etcd.status is None and etcd.roles.get(seen.node.key) is not Role.STARTING:
         found.append(_down(etcd))
     voters, quorum, spare = fault_tolerance(seen, etcd)
-    silent = sorted(
-        _name_of(seen, one)
+    quiet = {
+        _name_of(seen, one): one.address
         for one in etcd.known.members
         if not one.learner and etcdlook.role_at(etcd, seen.node, one) is not Role.VOTER
-    )
+    }
+    silent = sorted(quiet)
     if not etcd.known.leader and (etcd.status is not None or spare < 0):
         detail = f"{quorum} of {voters} voters are needed; silent: {', '.join(silent) or '<none>'}"
         return [*found, warn("etcd-no-quorum", detail=detail)]
-    found += [warn("etcd-voter-silent", subject=name) for name in silent if etcd.status]
+    if etcd.status:
+        found += [_voter_silent(seen, name, quiet[name]) for name in silent]
     if spare <= 0:
         detail = f"{quorum} of {voters} voters are needed and no more are healthy"
         remedy = "" if voters >= SAFE_VOTERS else MORE_VOTERS
@@ -373,6 +381,18 @@ def _down(etcd: EtcdSeen) -> Warning:
     if etcdplan.ENDS in etcd.waiting:
         return warn("etcd-down", detail="it ends whenever it is started", remedy=DAMAGED)
     return warn("etcd-down", detail="no answer on [::1]:2379")
+
+
+def _voter_silent(seen: MeshSeen, name: str, address: IPv6Address | None) -> Warning:
+    """Whether its etcd serves is known only where the node is heard."""
+    member = seen.node.view.by_address(address) if address else None
+    quiet = {one.member for one in seen.members if one.state is not Liveness.UP}
+    remedy = ""
+    if member is not None and member.key in seen.node.blocked:
+        remedy = BLOCKED_VOTER.format(name=name)
+    elif member in quiet:
+        remedy = SILENT_NODE.format(name=name)
+    return warn("etcd-voter-silent", subject=name, remedy=remedy)
 
 
 def _strangers(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from keel.errors import PeerError
 from keel.mesh.firewallrules import CHANNEL_PORT
 from keel.mesh.token import Token
@@ -20,10 +22,14 @@ ONLY_WIREGUARD = (
 )
 
 
-def of_inviter(token: Token, device: WgDevice | None, *, seconds: float) -> PeerError:
-    """`no-answer`. A handshake with it on the device means that a small packet came back."""
+def of_inviter(
+    token: Token, device: WgDevice | None, *, since: datetime, seconds: float
+) -> PeerError:
+    """`no-answer`. A handshake with it since `since` means that a small packet came back; an older
+    one is that of a command that was cut off, and says nothing of now."""
     peer = None if device is None else find_peer(device, token.wireguard)
-    met = peer is not None and peer.latest_handshake is not None
+    last = None if peer is None else peer.latest_handshake
+    met = last is not None and last >= since.replace(microsecond=0)  # WireGuard tells seconds
     return PeerError(
         "the inviter",
         "no-answer",

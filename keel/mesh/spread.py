@@ -70,7 +70,7 @@ def tell(
     """Give each these records, in parallel: whom it reached, and whom sync has to tell."""
     asked = tuple(members)
     if asked:
-        host.console.waiting(f"telling {', '.join(member.display for member in asked)}")
+        host.console.waiting(f"telling {', '.join(sorted(member.display for member in asked))}")
     ask = RosterAsk(digest=roster.digest(node.roster), records=records)
     answers = talk.ask_all(
         host,

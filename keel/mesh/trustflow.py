@@ -14,13 +14,14 @@ from keel.unitnames import SYNC_UNIT
 
 
 def listing(host: Host) -> tuple[tuple[str, str, str], ...]:
-    """Every other member: display name, address, and `operator`, `joined`, `none` or `blocked`."""
+    """Every other member, by name: display name, address, and `operator`, `joined`, `none` or
+    `blocked`."""
     node = store.require(host)
     origins = {root.key: root.origin.value for root in node.trust.roots}
     origins |= {block.key: "blocked" for block in node.trust.blocks}
     return tuple(
         (member.display, member.address.compressed, origins.get(member.key, "none"))
-        for member in node.view.members
+        for member in sorted(node.view.members, key=lambda one: (one.display, one.address))
         if member.key != node.key
     )
 

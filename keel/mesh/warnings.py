@@ -161,7 +161,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "etcd-voter-silent": Kind(
         severity=Severity.WARNING,
-        text="etcd on {subject} does not serve",
+        text="etcd on {subject} does not answer this node",
         remedy="`keel mesh etcd status` on {subject}; `journalctl -u etcd` there",
     ),
     "etcd-no-fault-tolerance": Kind(

@@ -10,6 +10,7 @@ import pytest
 
 from keel.errors import Refused
 from keel.etcdport import DataState, StrayMember
+from keel.mesh.etcdmsg import RecordState
 from keel.mesh.etcdplan import Action, MemberView, Running, Unit, decide
 from keel.mesh.etcdstate import Cluster, Marker, Stage, mark_formed
 from keel.types import EtcdClusterId
@@ -77,6 +78,18 @@ def test_from_a_taken_record_to_a_started_etcd() -> None:
     ]
     assert all(step.subject and step.why for step in plan.steps)
     assert plan.waiting[0].waiting_for == f"{make.address('a')}, {make.address('b')}"
+
+
+def test_who_comes_into_a_cluster_that_serves_waits_for_no_election() -> None:
+    coming = replace(STARTED, record=make.record(state=RecordState.EXISTING))
+    (waiting,) = decide(coming, NOW).waiting
+    assert waiting.text == (
+        f"a vote in the cluster waits for {make.address('a')}, {make.address('b')}: etcd copies the"
+        " cluster's data first, as a learner"
+    )
+    for view in (STARTED, replace(coming, cluster=make.cluster(Stage.FORMED))):
+        (waiting,) = decide(view, NOW).waiting
+        assert waiting.what == "the election of a leader"
 
 
 @pytest.mark.parametrize(

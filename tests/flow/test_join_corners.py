@@ -91,6 +91,22 @@ def test_a_join_that_was_cut_off_leaves_no_interface_when_it_is_given_up(world: 
     assert host.wireguard.show("keel0") is None
 
 
+def test_a_handshake_of_a_join_that_was_cut_off_says_nothing_of_the_next(world: World) -> None:
+    """The interface of a join that was killed stays, and with it what WireGuard counted."""
+    token, victim = world.invite("a"), world.net.nodes["d"]
+    world.net.lose("reply", path="/v1/join", count=99)
+    posts = iter(range(9))
+    victim.effects.crash_on = lambda text: text.endswith("/v1/join") and next(posts) == 1
+    assert victim.dies(lambda: world.join("d", token))
+    victim.new_life()
+    world.net.losses.clear()
+    world.net.clock.sleep(5)
+    world.net.cut("a", "d")
+    with pytest.raises(PeerError) as caught:
+        world.join("d", token)
+    assert caught.value.remedy().startswith("one of three: ")
+
+
 def test_a_member_gives_nothing_up_and_keeps_its_interface(world: World) -> None:
     unconfirmed(world, world.invite("a"))
     host = world.host("d")

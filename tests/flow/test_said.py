@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from keel.mesh import etcd
 from tests.flow.test_remove_cli import typed
 from tests.flow.test_status import formed
 from tests.flow.world import World
@@ -27,6 +28,96 @@ def test_env_says_that_no_etcd_runs_yet(world: World) -> None:
 def test_env_of_a_member_of_the_cluster_says_nothing_else(world: World) -> None:
     formed(world)
     assert typed(world, "a", "mesh etcd env")[2] == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["mesh etcd form --dry-run", "mesh etcd form", "mesh sync", "mesh leave --dry-run"],
+)
+def test_a_node_without_company_asks_nobody(world: World, command: str) -> None:
+    world.mesh("a")
+    typed(world, "a", command)
+    told = [text for text in world.net.nodes["a"].console.waited if text.endswith((" ", " on"))]
+    assert told == []
+
+
+def test_a_change_to_the_network_of_a_node_without_company_asks_nobody(world: World) -> None:
+    world.mesh("a")
+    path = world.net.nodes["a"].paths.spec
+    path.write_text(path.read_text().replace("port: 51820", "port: 51820, mtu: 1300"))
+    assert typed(world, "a", "spec apply")[0] == 0
+    assert world.net.nodes["a"].console.waited == []
+
+
+def test_there_is_no_place_to_replace_where_no_cluster_is(world: World) -> None:
+    world.mesh("ab")
+    world.timers()
+    for name in "ab":
+        status, _, err = typed(world, name, "mesh etcd recover --replace --dry-run")
+        assert status == 3
+        assert "no cluster was formed yet" in err[0]
+
+
+@pytest.mark.lives
+def test_members_are_named_in_the_order_in_which_a_person_looks_for_them(world: World) -> None:
+    world.mesh("abcdef")
+    world.timers()
+    typed(world, "c", "mesh etcd form --dry-run")
+    waited = world.net.nodes["c"].console.waited
+    assert "asking a, b, d, e, f" in waited
+    assert "measuring on a, b, d, e, f" in waited
+    status, out, _ = typed(world, "c", "mesh trust list")
+    assert (status, [line.split()[0] for line in out.splitlines()[1:]]) == (0, [*"abdef"])
+
+
+def test_a_trust_list_without_company_says_so(world: World) -> None:
+    world.mesh("a")
+    assert typed(world, "a", "mesh trust list")[2] == ["keel: this node has no other members"]
+
+
+def test_a_join_beside_a_pass_of_the_timer_says_so_in_no_jargon(world: World) -> None:
+    world.mesh("a")
+    world.node("b")
+    joined = world.join("b", world.invite("a"))
+    host = world.host("b")
+    with host.locks.hold(host.paths.tend_lock, what="the tend"):
+        said = etcd.after_join(host, lambda: world.spec("b"), lambda _: None, joined)
+    assert said[-1] == "a pass of the timer is at work just now and goes on with it"
+
+
+def test_env_without_a_certificate_names_what_issues_it(world: World) -> None:
+    world.mesh("a")
+    world.timers()
+    host = world.host("a")
+    host.files.remove(host.paths.etcd / "leaf")
+    status, _, err = typed(world, "a", "mesh etcd env")
+    assert (status, "`keel mesh etcd tend`" in err[1]) == (3, True)
+    typed(world, "a", "mesh etcd tend")
+    assert typed(world, "a", "mesh etcd env")[0] == 0
+
+
+def test_who_does_not_hear_a_voter_says_that_and_why(world: World) -> None:
+    formed(world)
+    world.sync("a")
+    typed(world, "b", "mesh remove c")
+    _, out, _ = typed(world, "b", "mesh status")
+    assert "warning: etcd on c does not answer this node (etcd-voter-silent)" in out
+    assert "hint: this node blocked c and cannot know" in out
+    world.net.nodes["c"].power_off()
+    world.net.clock.sleep(90)
+    _, out, _ = typed(world, "a", "mesh status")
+    assert "hint: c itself does not answer on the mesh: see that first" in out
+
+
+@pytest.mark.parametrize("entry", ["51820", "7000"], ids=["old port", "a NAT's"])
+def test_an_endpoint_that_keeps_the_old_port_is_named(world: World, entry: str) -> None:
+    world.mesh("ab")
+    path = world.net.nodes["a"].paths.spec
+    changed = f'port: 51999, endpoints: ["198.51.100.1:{entry}"]'
+    path.write_text(path.read_text().replace("port: 51820", changed))
+    _, _, err = typed(world, "a", "spec apply")
+    named = [line for line in err if line.startswith("keel: network.wireguard.endpoints still")]
+    assert bool(named) is (entry == "51820")
 
 
 def test_a_trial_of_no_channels_says_where_they_belong(world: World) -> None:
