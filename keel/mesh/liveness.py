@@ -52,6 +52,11 @@ class PeerSample:
     heard_at: Endpoint | None = None
     """Where it was when it was heard: it may be there still when it is silent and looked for."""
 
+    @property
+    def answered(self) -> bool:
+        """Whether it was an answer that was heard: packets alone may be handshakes that fail."""
+        return self.heard_before is not None and self.heard_after == self.heard_before
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:

@@ -16,7 +16,6 @@ from keel.mesh import (
     behind,
     exchange,
     join,
-    liveness,
     netsettings,
     network,
     selfrecord,
@@ -152,10 +151,10 @@ def next_endpoint(
 def is_silent(
     state: WgPeerState, sample: PeerSample | None, *, now: datetime, monotonic: float
 ) -> bool:
-    """Whether nothing of a peer came for long. Of two witnesses one may be wrong: WireGuard's time
-    of the handshake once the wall clock was set, the samples' once /run was lost."""
-    quiet = liveness.silent_seconds(sample, now=monotonic)
-    if quiet is not None and quiet < LONG.total_seconds():
+    """Whether nothing went both ways for long. Of two witnesses one may be wrong: WireGuard's time
+    of the handshake once the wall clock was set, the last answer's once /run was lost."""
+    answered = None if sample is None or not sample.answered else sample.heard_before
+    if answered is not None and monotonic - answered < LONG.total_seconds():
         return False
     shaken = state.latest_handshake
     return shaken is None or not timedelta() <= now - shaken < LONG

@@ -188,3 +188,11 @@ def test_a_peer_is_silent_when_neither_clock_has_a_word_of_it(
     at = None if heard is None else 1000.0 - heard
     sample = PeerSample(received_bytes=1, sampled_at=990.0, heard_after=at, heard_before=at)
     assert sync.is_silent(state, sample, now=NOW, monotonic=1000.0) is silent
+
+
+def test_packets_without_an_answer_are_no_word_of_a_peer() -> None:
+    """They are its handshakes, on a link that carries nothing to it."""
+    sample = PeerSample(received_bytes=1, sampled_at=990.0, heard_after=930.0, heard_before=990.0)
+    state = replace(SHAKEN, latest_handshake=None)
+    assert sync.is_silent(state, sample, now=NOW, monotonic=1000.0)
+    assert sync.is_silent(state, None, now=NOW, monotonic=1000.0)
