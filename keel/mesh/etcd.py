@@ -142,17 +142,23 @@ def after_join(
         return ()
     said = [] if joined.etcd.note is None else [joined.etcd.note]
     try:
-        _take(host, joined)
-    except KeelError as error:
-        said.append(error.summary())
-        _note_failure(host, error)
-    try:
+        said += _taken(host, joined)
         duties = etcdtend.tend(host, load_spec, enable_spec)
     except LockHeld:
         return (*said, "a pass of the timer is at work just now and goes on with it")
     except KeelError as error:
         return (*said, error.summary())
     return (*said, *(duty.text for duty in duties if duty.result is not Result.NOTHING))
+
+
+def _taken(host: Host, joined: Joined) -> tuple[str, ...]:
+    """What was wrong with what the answer brought, which is noted."""
+    try:
+        _take(host, joined)
+    except KeelError as error:
+        _note_failure(host, error)
+        return (error.summary(),)
+    return ()
 
 
 def _take(host: Host, joined: Joined) -> None:

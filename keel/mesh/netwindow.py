@@ -48,8 +48,7 @@ def open_window(host: Host, spec: Spec, change: Callable[[Node], Change]) -> Win
         node = store.require(host)
         change(node)
     others = talk.others(node)
-    if others:
-        host.console.waiting(f"asking {_names(others)} for an answer before the change")
+    host.console.waiting(f"asking {_names(others)} for an answer before the change")
     witnesses = [member.key for member in spread.answered(spread.ping(host, node, others))]
     with store.locked(host, "the mesh"):
         refuse_open(host)

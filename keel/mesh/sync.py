@@ -148,12 +148,10 @@ def next_endpoint(
     return known[(at + 1) % len(known)]
 
 
-def is_silent(
-    state: WgPeerState, sample: PeerSample | None, *, now: datetime, monotonic: float
-) -> bool:
+def is_silent(state: WgPeerState, sample: PeerSample, *, now: datetime, monotonic: float) -> bool:
     """Whether nothing went both ways for long. Of two witnesses one may be wrong: WireGuard's time
     of the handshake once the wall clock was set, the last answer's once /run was lost."""
-    answered = None if sample is None or not sample.answered else sample.heard_before
+    answered = sample.heard_before if sample.answered else None
     if answered is not None and monotonic - answered < LONG.total_seconds():
         return False
     shaken = state.latest_handshake
@@ -174,17 +172,13 @@ def _look_for_the_silent(
     temporary = {up.temporary_peer(node, one).key for one in invites}
     for peer in up.wanted_peers(spec, node, invites, now):
         state, sample = _peer(device, peer.key), samples.get(peer.key)
-        if state is None or peer.key in temporary:
+        if state is None or sample is None or peer.key in temporary:
             continue
         if not is_silent(state, sample, now=now, monotonic=monotonic):
             continue
         known = endpoints.get(peer.key, ())
-        heard_at = sample.heard_at if sample is not None else None
-        endpoint = next_endpoint(known, state, heard_at=heard_at) or state.endpoint
-        if sample is not None:
-            host.wireguard.remove_peer(interface, peer.key)
-        elif endpoint == state.endpoint:
-            continue
+        endpoint = next_endpoint(known, state, heard_at=sample.heard_at) or state.endpoint
+        host.wireguard.remove_peer(interface, peer.key)
         host.wireguard.set_peer(interface, replace(peer, endpoint=endpoint))
 
 

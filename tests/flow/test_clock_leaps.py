@@ -195,4 +195,3 @@ def test_packets_without_an_answer_are_no_word_of_a_peer() -> None:
     sample = PeerSample(received_bytes=1, sampled_at=990.0, heard_after=930.0, heard_before=990.0)
     state = replace(SHAKEN, latest_handshake=None)
     assert sync.is_silent(state, sample, now=NOW, monotonic=1000.0)
-    assert sync.is_silent(state, None, now=NOW, monotonic=1000.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,15 @@ def test_a_join_beside_a_pass_of_the_timer_says_so_in_no_jargon(world: World) ->
     with host.locks.hold(host.paths.tend_lock, what="the tend"):
         said = etcd.after_join(host, lambda: world.spec("b"), lambda _: None, joined)
     assert said[-1] == "a pass of the timer is at work just now and goes on with it"
+
+
+def test_a_join_whose_first_pass_meets_a_full_disk_is_a_join_and_says_so(world: World) -> None:
+    world.mesh("a")
+    world.node("b")
+    joined = world.join("b", world.invite("a"))
+    world.net.nodes["b"].disk.refuse = lambda _: errno.ENOSPC
+    said = etcd.after_join(world.host("b"), lambda: world.spec("b"), lambda _: None, joined)
+    assert "no space left on device" in said[-1]
 
 
 def test_env_without_a_certificate_names_what_issues_it(world: World) -> None:
