@@ -12,6 +12,8 @@ import keel
 
 HEAVY = ("cryptography", "nacl", "requests", "pyroute2", "jinja2", "rich", "ruamel", "waitress")
 REPOSITORY = Path(keel.__file__).parent.parent
+INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+"""Whoever runs these tests in the background may have told all that it starts to ignore it."""
 
 
 def python(code: str, *argv: str) -> subprocess.CompletedProcess[str]:
@@ -175,6 +177,7 @@ def test_an_interrupt_while_keel_is_loaded_ends_it_without_a_word(
         "ref = weakref.ref(held, lambda _: os.kill(os.getpid(), 2))\ndel held\n"
     )
     code = (
+        f"{INTERRUPTIBLE}"
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.argv = ['keel', 'mesh']\n"
         "import keel.__main__ as main\n"
     )
@@ -189,6 +192,7 @@ def test_an_interrupt_while_keel_is_loaded_ends_it_without_a_word(
 def test_once_it_is_loaded_an_interrupt_is_the_commands_own_again(tmp_path: Path) -> None:
     (tmp_path / "loaded.py").write_text("import os\ndef run(): os.kill(os.getpid(), 2)\n")
     done = python(
+        f"{INTERRUPTIBLE}"
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.argv = ['keel', 'mesh']\n"
         "import keel.__main__ as main; real = main.guarded\n"
         "main.guarded = lambda _: real('loaded'); main.entry()"
