@@ -2,7 +2,7 @@
 etcd.service or in a file that is read after etcd.env.
 
 Pure: the environment that systemd made comes in. Most additions are harmless, and the operator's
-own affair (a log level); these are not, and neither is another value for one of keel's.
+own affair (a log level); these are not, and neither is another value for most of keel's.
 """
 
 from __future__ import annotations
@@ -20,8 +20,15 @@ HARM: Mapping[str, str] = {
 }
 ARGUMENTS = "DAEMON_ARGS"
 """What Debian's unit puts behind the program's name."""
-FIRST_START = "ETCD_INITIAL_CLUSTER_STATE"
-"""The guard itself may write another one."""
+FREE = frozenset(
+    {
+        "ETCD_INITIAL_CLUSTER_STATE",  # the guard itself may write another one
+        "ETCD_QUOTA_BACKEND_BYTES",  # one that is reached is told, whatever it is
+        # a certificate that etcd reads elsewhere harms nobody, and is told: `renewal-not-served`
+        *(f"ETCD_{side}{what}_FILE" for side in ("", "PEER_") for what in ("CERT", "KEY")),
+    }
+)
+"""Of keel's own settings those that may have another value."""
 
 
 def harmful(environment: Mapping[str, str]) -> str | None:
@@ -34,10 +41,11 @@ def harmful(environment: Mapping[str, str]) -> str | None:
 
 
 def foreign(environment: Mapping[str, str], etcd_env: bytes) -> str | None:
-    """The same, or the first of keel's own that has another value than etcd.env gives it."""
+    """The same, or the first of keel's own that has another value than etcd.env gives it, and is
+    not FREE to have one."""
     found = harmful(environment)
     for name, value in _pairs(etcd_env.decode(errors="replace").splitlines()):
-        if found is None and name != FIRST_START and environment.get(name, value) != value:
+        if found is None and name not in FREE and environment.get(name, value) != value:
             found = f"another {name} than keel's"
     return found
 

@@ -27,10 +27,21 @@ OWN = dict(line.split("=", 1) for line in ENV.decode().splitlines()[1:])
         {"ETCD_LOG_LEVEL": "debug", "GOGC": "50"},
         {"ETCD_FORCE_NEW_CLUSTER": "false", "ETCD_WAL_DIR": ""},
         {"ETCD_INITIAL_CLUSTER_STATE": "new"},
+        {"ETCD_QUOTA_BACKEND_BYTES": "4194304"},
+        {"ETCD_CERT_FILE": "/elsewhere", "ETCD_PEER_KEY_FILE": "/elsewhere"},
         {"DAEMON_ARGS": ""},
         {"DAEMON_ARGS": "--log-level=debug --force-new-cluster=false"},
     ],
-    ids=["nothing", "a log level", "off", "a birth's state", "no arguments", "harmless arguments"],
+    ids=[
+        "nothing",
+        "a log level",
+        "off",
+        "a birth's state",
+        "a quota",
+        "certificates",
+        "no arguments",
+        "harmless arguments",
+    ],
 )
 def test_what_does_no_harm_is_the_operator_s_own(added: dict[str, str]) -> None:
     assert foreign({**OWN, **added}, ENV) is None
