@@ -31,5 +31,5 @@ The registry (etcd)
     going: expulsion* etcdremove etcdrevoke etcdcrlspread
     renewal: renewal* etcdrenew etcdsupersede
     disks that were put back: etcdlived (a member's) etcdmemory etcdrestored (the holder's)
-    seen and said: etcdlook alerts* alerting lastchannels gauges
+    seen and said: etcdlook etcdwarnings alerts* alerting lastchannels gauges
 """

@@ -136,13 +136,13 @@ def load(host: Host) -> Alerts:
 def _look(host: Host, spec: Spec) -> tuple[tuple[Warning, ...], tuple[Sample, ...]]:
     """Every warning that holds, and the gauges of the same look (T3). A pass that does not look
     loads nothing for it."""
-    from keel.mesh import gauges, report, status
+    from keel.mesh import etcdwarnings, gauges, report, status
 
     now = host.clock.now()
     try:
         seen, etcd = status.whole(host, spec)
         found = report.warnings(spec, seen, etcd, now)
-        quorum = report.fault_tolerance(seen, etcd)
+        quorum = etcdwarnings.fault_tolerance(seen, etcd)
         every = gauges.samples(seen, etcd, found, tended=now, quorum=quorum, version=VERSION)
     except KeelError as error:
         found = _of_failures(host, error)
