@@ -326,5 +326,5 @@ class Paths:
 
     @cached_property
     def lived_counted(self) -> Path:
-        """When this boot last counted `lived`, in monotonic seconds."""
+        """When this boot last counted `lived`, in monotonic seconds, and which start of etcd."""
         return self.run / "lived-counted"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from keel.errors import KeelError
-from keel.mesh import etcdown, etcdstore, selfrecord, store, talk
+from keel.mesh import etcdown, etcdstart, etcdstore, selfrecord, store, talk
 from keel.mesh.duty import Duty, nothing
 from keel.mesh.etcdmsg import PROBE, PROBE_SECONDS, Probe, ProbeAnswer
 from keel.mesh.exchange import ETCD_PATH
@@ -26,16 +26,22 @@ PAUSE_SECONDS = 2.0
 def duty(host: Host, spec: Spec) -> Duty:
     """Count the hours that this disk lives through, and its starts: a restored one knows fewer
     than its peers were told. Only while etcd runs: its guard asks the peers first."""
-    if not etcdown.sees_leader(host) or _counted_lately(host):
+    start = etcdstart.allowed_start(host)
+    if not etcdown.sees_leader(host):
+        return nothing(NAME, "etcd has no leader here")
+    counted = _counted_lately(host, start)
+    if counted and _is_told(host):
         return nothing(NAME, "counted within the hour")
     with store.locked(host, "the mesh"):
-        before = etcdstore.load_lived(host)
-        after = replace(before, counter=before.counter + 1)
-        etcdstore.save_lived(host, after)
-        selfrecord.refresh(host, spec, store.require(host), lived=after.counter)
-        stamp = f"{host.clock.monotonic():.0f}".encode()
-        store.keep_hint(host, host.paths.lived_counted, stamp)
-    return nothing(NAME, f"counted {after.counter}")
+        lived = etcdstore.load_lived(host)
+        if not counted:
+            lived = replace(lived, counter=lived.counter + 1)
+            etcdstore.save_lived(host, lived)
+            # the start that was looked at: one that came meanwhile has yet to be counted
+            stamp = f"{host.clock.monotonic():.0f} {start}".encode()
+            store.keep_hint(host, host.paths.lived_counted, stamp)
+        selfrecord.refresh(host, spec, store.require(host), lived=lived.counter)
+    return nothing(NAME, f"counted {lived.counter}")
 
 
 def is_restored(host: Host, node: Node) -> bool:
@@ -73,9 +79,16 @@ def highest_lived(host: Host) -> int | None:
     return None
 
 
-def _counted_lately(host: Host) -> bool:
-    """Whether it was counted within the hour, and since etcd's last start: /run forgets with the
-    boot, and the guard forgets before each start."""
-    raw = host.files.read(host.paths.lived_counted)
-    age = host.clock.monotonic() - float(raw) if raw and raw.isdigit() else -1.0
-    return 0 <= age < COUNT_SECONDS
+def _is_told(host: Host) -> bool:
+    """Whether its self record has the count: a node that is behind signs nothing."""
+    node = store.require(host)
+    me = node.view.by_key(node.key)
+    return me is None or me.lived >= etcdstore.load_lived(host).counter
+
+
+def _counted_lately(host: Host, start: str) -> bool:
+    """Whether this start of etcd was counted, within the hour; /run forgets with the boot."""
+    raw = host.files.read(host.paths.lived_counted) or b""
+    stamp, _, counted = raw.decode(errors="replace").partition(" ")
+    age = host.clock.monotonic() - float(stamp) if stamp.isdecimal() else -1.0
+    return counted == start and 0 <= age < COUNT_SECONDS

@@ -130,7 +130,6 @@ def guard(
     )
     host.files.make_dir(host.paths.run)
     host.files.write(host.paths.etcd_loaded, codec.dumps(loaded))
-    host.files.remove(host.paths.lived_counted)  # so that this start counts, whatever the hour
     return allowed
 
 
@@ -179,14 +178,27 @@ def served(at: EtcdAt, record: ClusterRecord, me: IPv6Address) -> bool:
 def restart_due(host: Host) -> bool:
     """Whether etcd runs with other settings than it would be started with now. Nothing of keel's
     restarts it for that: one member at a time is the operator's to do."""
-    raw = host.files.read(host.paths.etcd_loaded)
-    if raw is None or host.units.state(ETCD_UNIT).active != "active":
+    if not host.files.exists(host.paths.etcd_loaded) or (
+        host.units.state(ETCD_UNIT).active != "active"
+    ):
         return False
+    loaded = _loaded(host)
+    # one that cannot be read is an older keel's, so an older keel's settings were loaded
+    return loaded is None or loaded.settings != _settings(host)
+
+
+def allowed_start(host: Host) -> str:
+    """The invocation of etcd.service that was let start last in this boot; "" when nobody knows."""
+    loaded = _loaded(host)
+    return "" if loaded is None else loaded.invocation
+
+
+def _loaded(host: Host) -> Loaded | None:
+    raw = host.files.read(host.paths.etcd_loaded)
     try:
-        loaded = codec.loads(Loaded, raw, max_bytes=MAX_LOADED_BYTES)
+        return None if raw is None else codec.loads(Loaded, raw, max_bytes=MAX_LOADED_BYTES)
     except BadValue:
-        return True  # an older keel wrote it, so an older keel's settings were loaded
-    return loaded.settings != _settings(host)
+        return None
 
 
 def _settings(host: Host) -> str:

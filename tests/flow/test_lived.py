@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from ipaddress import IPv6Address
 from pathlib import Path
 
 import pytest
 
-from keel.mesh import etcdstore, selfrecord
-from keel.mesh.etcdlived import ASK_SECONDS, highest_lived
+from keel.etcdport import EtcdApi
+from keel.mesh import behind, etcdlived, etcdstore, selfrecord
+from keel.mesh.etcdlived import ASK_SECONDS, COUNT_SECONDS, highest_lived
 from tests.fakes.etcd import UNIT
 from tests.flow.arranged import arranged
 from tests.flow.test_status import formed
@@ -53,6 +56,43 @@ def test_each_start_of_etcd_counts_within_the_hour_as_well(tmp_path: Path) -> No
     world.tend("b")
     world.tend("b")
     assert etcdstore.load_lived(world.host("b")).counter == before + 1
+
+
+def test_a_start_that_comes_while_one_is_counted_is_counted_as_well(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    formed(world)
+    world.tend("b")
+    world.net.clock.sleep(COUNT_SECONDS)
+    before = etcdstore.load_lived(world.host("b")).counter
+    host = world.host("b")
+    units = world.net.nodes["b"].units
+
+    def and_restarts(address: IPv6Address) -> EtcdApi:
+        units.restart(UNIT)  # after the pass began, before it counts
+        world.net.clock.sleep(20)
+        return host.etcd_at(address)
+
+    etcdlived.duty(replace(host, etcd_at=and_restarts), world.spec("b"))
+    world.tend("b")
+    world.tend("b")
+    assert etcdstore.load_lived(host).counter == before + 2
+
+
+def test_a_count_that_a_node_may_not_tell_yet_is_told_once_it_may(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    formed(world)
+    world.tend("b")
+    behind.mark(world.host("b"))
+    world.net.nodes["b"].units.restart(UNIT)
+    world.net.clock.sleep(20)
+    world.tend("b")
+    mine = etcdstore.load_lived(world.host("b")).counter
+    assert highest_lived(world.host("b")) == mine - 1
+    world.sync("b")
+    world.tend("b")
+    world.sync("b")
+    world.settle()
+    assert highest_lived(world.host("b")) == mine == etcdstore.load_lived(world.host("b")).counter
 
 
 def test_alone_there_is_nobody_to_ask(tmp_path: Path) -> None:

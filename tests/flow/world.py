@@ -437,7 +437,8 @@ class World:
         if node.effects.dead:
             return False
         try:
-            etcdstart.guard(node.host, Asks(node.host), invocation="1", boot="1")
+            invocation = node.units.state(ETCD_UNIT).invocation_id
+            etcdstart.guard(node.host, Asks(node.host), invocation=invocation, boot="1")
         except KeelError as error:
             self.refused.append((node.name, error))
             return False
