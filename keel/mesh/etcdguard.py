@@ -96,6 +96,11 @@ class Allowed:
     why: str
 
 
+def waits_for_address(view: StartView) -> bool:
+    """Whether the answer hangs on the address: what says no before it says so at once."""
+    return view.cluster.stage is not Stage.IDLE and view.foreign is None
+
+
 def asks_for_leaders(view: StartView) -> bool:
     """A birth over no data: the members have to be asked first (G2)."""
     return (

@@ -36,6 +36,7 @@ from keel.mesh.etcdguard import (
     asks_for_lived,
     asks_if_served,
     judge_start,
+    waits_for_address,
 )
 from keel.mesh.etcdids import address_of_url
 from keel.mesh.etcdmsg import ClusterRecord
@@ -100,7 +101,8 @@ def guard(
     kill anywhere it comes to the same end. `environment`: what systemd starts it with."""
     view = _observe(host)
     view = replace(view, foreign=etcdsettings.foreign(environment or {}, view.laid.env))
-    _wait_for_address(host, view.address, address_seconds)
+    if waits_for_address(view):
+        _wait_for_address(host, view.address, address_seconds)
     view = replace(view, address_present=host.overlay.address_usable(view.address))
     if view.record is not None and asks_for_leaders(view):
         others = [one for one in view.record.members if one != view.address]

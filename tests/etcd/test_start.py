@@ -137,6 +137,25 @@ def test_a_setting_that_somebody_added_to_the_unit_is_refused(node: FakeNode) ->
     assert not node.paths.etcd_loaded.exists()
 
 
+@pytest.mark.parametrize(
+    ("stage", "environment", "rule"),
+    [
+        (Stage.FORMED, {"ETCD_FORCE_NEW_CLUSTER": "true"}, "start-settings-foreign"),
+        (Stage.IDLE, {}, "start-no-cluster"),
+    ],
+    ids=["a foreign setting", "no cluster"],
+)
+def test_what_no_address_would_change_waits_for_none(
+    tmp_path: Path, stage: Stage, environment: dict[str, str], rule: str
+) -> None:
+    node = install(FakeNet(tmp_path).node("c"), cluster=make.cluster(stage))
+    before = node.clock.monotonic()
+    with pytest.raises(Refused) as caught:
+        guard(node.host, Answers(), invocation="abc", boot="def", environment=environment)
+    assert caught.value.rule == rule
+    assert node.clock.monotonic() == before
+
+
 def marker_of(node: FakeNode) -> dict[str, object] | None:
     path = node.paths.etcd_marker
     return json.loads(path.read_bytes()) if path.exists() else None
