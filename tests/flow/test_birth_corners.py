@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from keel.errors import KeelError, Refused
-from keel.mesh import etcdbirth, etcdmember, etcdstore, etcdtaken, store, talk, wire
+from keel.mesh import etcdbirth, etcdcert, etcdmember, etcdstore, etcdtaken, store, talk, wire
 from keel.mesh.etcdmsg import GiveUp, GiveUpAnswer
 from keel.mesh.etcdstate import Stage
 from keel.mesh.exchange import ETCD_PATH
@@ -43,6 +43,31 @@ def test_a_holder_that_died_between_the_record_and_its_note_gives_the_same_birth
     world.rest(*"abc")
     assert_one_cluster(world)
     assert etcdstore.load_cluster(world.host("c")).formation == formation.formation
+
+
+def test_a_token_says_what_the_join_will_come_to(tmp_path: Path) -> None:
+    """That it forms the cluster only where exactly one other is ready, and only the holder's."""
+    world = World(tmp_path)
+    for name in "abcd":
+        world.node(name, mode="cloud" if name == "d" else "cloud_advanced")
+    world.create("a")
+    assert world.invite("a").etcd is EtcdHint.WAITING
+    world.join("b", world.invite("a"))
+    world.join("d", world.invite("a"))
+    world.settle()
+    third = world.invite("a")
+    (root,) = etcdstore.load_roots(world.host("a"))
+    assert (third.etcd, third.holder, third.root) == (
+        EtcdHint.FORMS,
+        "a",
+        etcdcert.fingerprint(root),
+    )
+    assert (world.invite("b").etcd, world.invite("b").holder) == (EtcdHint.WAITING, "a")
+    world.join("c", third)
+    assert world.invite("a").etcd is EtcdHint.WAITING
+    world.settle()
+    world.rest(*"abc")
+    assert world.invite("a").etcd is EtcdHint.RUNNING
 
 
 def test_those_who_were_granted_earlier_form_first(tmp_path: Path) -> None:

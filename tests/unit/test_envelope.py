@@ -14,7 +14,6 @@ from keel.errors import PeerError
 from keel.mesh import wire
 from keel.mesh.envelope import (
     CHECKS,
-    MAX_MESSAGE_BYTES,
     MESSAGE_KIND,
     REPLY_KIND,
     Accepted,
@@ -99,7 +98,8 @@ def _with_body(**changes: Any) -> bytes:
 @pytest.mark.parametrize(
     ("raw", "source", "rule"),
     [
-        pytest.param(b"x" * (MAX_MESSAGE_BYTES + 1), PEER_ADDRESS, "channel-size", id="1 size"),
+        pytest.param(b"x" * ((256 << 10) + 1), PEER_ADDRESS, "channel-size", id="1 size"),
+        pytest.param(b"x" * (256 << 10), PEER_ADDRESS, "channel-form", id="1 just fits"),
         pytest.param(sealed_message(), STRANGER, "channel-source", id="2 source"),
         pytest.param(b"", PEER_ADDRESS, "channel-form", id="3 nothing"),
         pytest.param(_signed_twice(), PEER_ADDRESS, "channel-form", id="3 two signatures"),

@@ -43,6 +43,7 @@ def seats(text: str) -> list[Seat]:
         pytest.param("a b c d e-", "d", Gate.OPEN, id="five, one is dead, another goes"),
         pytest.param("a b c d- e-", "c", Gate.NO_QUORUM, id="five, two are dead, another goes"),
         pytest.param("a b c d! e-", "c", Gate.NO_QUORUM, id="a removed voter is no help"),
+        pytest.param("a b! c", "c", Gate.NO_QUORUM, id="of three, one is removed already"),
         pytest.param("a b", "b", Gate.ONE_VOTER, id="one of two"),
         pytest.param("a b-", "b", Gate.NO_QUORUM, id="the dead one of two"),
         pytest.param("a b- c?", "c", Gate.OPEN, id="a learner of two without a quorum"),
@@ -133,6 +134,8 @@ def test_the_removed_go_one_by_one_while_the_others_are_a_quorum(
 def test_it_is_said_which_voters_a_removal_waits_for() -> None:
     (waiting,) = plan(seats("a b! c- d-")).waiting
     assert waiting.waiting_for == "c, d"
+    both = plan(seats("a b!- c!- d-")).waiting
+    assert {one.waiting_for for one in both} == {"d"}
     alone = plan(seats("a! b! c!")).waiting[0]
     assert alone.waiting_for == "a quorum"
 

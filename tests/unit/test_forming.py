@@ -167,6 +167,11 @@ PLANS: dict[str, tuple[FormView, list[str], list[str]]] = {
         FROM_NOTHING,
         [],
     ),
+    "a window of one who cannot keeps nobody": (
+        view(peer("b"), peer("d"), peer("e", says(capability=Capability.NONE, window_open=True))),
+        FROM_NOTHING,
+        [],
+    ),
     "its own reservation is no other's": (
         view(held=Reservation(by=key("m"), since=NOW, until=NOW + RESERVED_FOR)),
         FROM_NOTHING,
@@ -186,6 +191,17 @@ PLANS: dict[str, tuple[FormView, list[str], list[str]]] = {
     "formed, a ready one is not in it, and another has no certificate": (
         holder(enrolled("b"), peer("d"), begun=True, formed=True),
         ["enrol d", "queue-learner b", "queue-learner d"],
+        [],
+    ),
+    "formed, one who cannot is left alone": (
+        holder(
+            enrolled("b"),
+            peer("d", says(capability=Capability.NONE)),
+            begun=True,
+            formed=True,
+            listed=frozenset({address("b")}),
+        ),
+        [],
         [],
     ),
     "formed, it waits in line": (
@@ -278,6 +294,11 @@ REFUSALS: dict[str, tuple[FormView, str, tuple[str, ...]]] = {
         view(peer("b", says(trusts_you=False)), peer("d", says(trusts_you=False))),
         "form-not-trusted",
         ("b: `keel mesh trust add --root m`; d: `keel mesh trust add --root m`",),
+    ),
+    "not a trust root of one that was enrolled before there is a cluster": (
+        holder(enrolled("b", trusts_you=False), enrolled("d")),
+        "form-not-trusted",
+        ("b:",),
     ),
     "not a trust root of a ready one outside": (
         holder(peer("b", says(trusts_you=False)), formed=True),

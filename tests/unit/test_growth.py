@@ -290,6 +290,8 @@ def test_one_that_was_never_heard_is_silent_since_it_was_added() -> None:
     assert growth.silent_learner(seen, NOW) == LEARNS
     assert growth.silent_learner(replace(seen, book=GrowthBook()), NOW) is None
     assert growth.silent_learner(replace(seen, replacing=frozenset({key("d")})), NOW) is None
+    unstarted = replace(seen, members=(*seen.members[:-1], replace(LEARNS, started=False)))
+    assert growth.silent_learner(unstarted, NOW) is None
 
 
 def test_the_line_keeps_its_order_and_forgets_who_is_not_ready() -> None:
@@ -315,6 +317,8 @@ def test_the_book_opens_adopts_hears_and_settles() -> None:
         opened("d"), since=NOW + HOUR
     )
     assert growth.adopt(book, LEARNS, NOW + HOUR) == book
+    elsewhere = replace(LEARNS, address=party("e").address, key=key("e"))
+    assert growth.adopt(book, elsewhere, NOW + HOUR).open == replace(opened("e"), since=NOW + HOUR)
     assert growth.heard(book, NOW + HOUR).open == opened("d", heard=-HOUR)
     assert growth.heard(GrowthBook(), NOW) == GrowthBook()
     assert growth.settled(book, [key("e")]) == book

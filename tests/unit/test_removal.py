@@ -93,8 +93,23 @@ def test_the_plan_of_a_listed_member_says_that_etcd_lists_it() -> None:
         "tell-members",
         "etcd-member",
     ]
-    blocked = removal.plan(replace(VIEW, blocked=True), Means.VOTE).steps
-    assert [step.action for step in blocked] == ["block-here", "cast-vote", "tell-members"]
+
+
+def test_a_vote_and_a_block_leave_etcd_alone_and_a_block_tells_nobody() -> None:
+    seen = replace(VIEW, blocked=False, listed=True)
+    window = ["arm-window", "drop-peer", "confirm"]
+    for means, last in (
+        (Means.VOTE, ["block-here", "cast-vote", "tell-members"]),
+        (Means.BLOCK, ["block-here"]),
+    ):
+        assert [s.action for s in removal.plan(seen, means).steps] == [*window, *last]
+        blocked = removal.plan(replace(seen, blocked=True), means).steps
+        assert [s.action for s in blocked] == (last if means is Means.VOTE else [])
+
+
+def test_the_plan_of_one_that_etcd_does_not_list_ends_with_its_telling() -> None:
+    steps = removal.plan(replace(VIEW, right=Right.ADMITTER), Means.REMOVAL).steps
+    assert [step.action for step in steps][-2:] == ["sign-removal", "tell-members"]
 
 
 def test_votes_are_counted_in_words() -> None:
