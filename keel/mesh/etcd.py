@@ -30,7 +30,7 @@ from keel.mesh import (
 )
 from keel.mesh.admit import EtcdWords
 from keel.mesh.duty import Result
-from keel.mesh.etcdgrants import first_granted, live_grant
+from keel.mesh.etcdgrants import live_grant
 from keel.mesh.etcdholder import holder_member, holder_of
 from keel.mesh.etcdmember import EnableSpec
 from keel.mesh.etcdmsg import Grant
@@ -99,7 +99,6 @@ def _hint(host: Host, node: Node) -> EtcdHint:
         if member.key != node.key
         and member.capability is Capability.ETCD
         and live_grant(ledger, member.address, member.key) is not None
-        and first_granted(ledger, member.address, member.key) is not None
     ]
     return EtcdHint.FORMS if len(ready) == 1 else EtcdHint.WAITING
 

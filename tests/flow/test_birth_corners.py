@@ -55,6 +55,8 @@ def test_a_token_says_what_the_join_will_come_to(tmp_path: Path) -> None:
     world.join("b", world.invite("a"))
     world.join("d", world.invite("a"))
     world.settle()
+    world.make_capable("d")
+    world.sync("d")  # it says so, and has no certificate yet
     third = world.invite("a")
     (root,) = etcdstore.load_roots(world.host("a"))
     assert (third.etcd, third.holder, third.root) == (
