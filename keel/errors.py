@@ -40,6 +40,8 @@ class KeelError(Exception):
     for_others: ClassVar[str | None] = "it failed, for a reason that is its own"
     """What another node is told of it: paths and other programs' words are this node's own
     business. None where the summary says nothing of these."""
+    for_others_remedy: ClassVar[str | None] = None
+    """What another node may do about it, where it is more than to look into this one's journal."""
 
     def summary(self) -> str:
         return self.code
@@ -375,7 +377,9 @@ class LockHeld(KeelError):
     code = "locked"
     exit = Exit.LOCKED
     http = 503
-    for_others = None
+    for_others = "another command is at work on it"
+    """A process's number means nothing elsewhere."""
+    for_others_remedy = "try again in a moment"
 
     def __init__(self, pid: int | None, what: str) -> None:
         super().__init__(pid, what)

@@ -74,8 +74,9 @@ class Plain:
 def refusal_of(error: KeelError) -> Refusal:
     """The form for a signed answer of an error that a handler came to."""
     rule = error.rule if isinstance(error, Refused) else error.code
-    remedy = _OWN_REMEDY if is_private(error) else error.remedy()
-    return _refusal(rule, for_others(error), remedy, {})
+    if not is_private(error):
+        return _refusal(rule, error.summary(), error.remedy(), {})
+    return _refusal(rule, for_others(error), error.for_others_remedy or _OWN_REMEDY, {})
 
 
 def is_private(error: KeelError) -> bool:

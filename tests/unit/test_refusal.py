@@ -13,6 +13,7 @@ from keel import codec
 from keel.errors import (
     BadValue,
     DiskTrouble,
+    EtcdError,
     Internal,
     KeelError,
     LockHeld,
@@ -78,8 +79,7 @@ def test_a_rejection_is_cleaned_on_its_way_out() -> None:
 
 def test_an_error_keeps_its_rule_or_else_its_code() -> None:
     assert refusal_of(Refused("some-rule", "text", "remedy")).rule == "some-rule"
-    locked = refusal_of(LockHeld(7, "the lock"))
-    assert (locked.rule, locked.text) == ("locked", "the lock is held by process 7")
+    assert refusal_of(EtcdError(14, "no leader")).rule == "etcd"
 
 
 @pytest.mark.parametrize(
@@ -112,15 +112,25 @@ def test_only_these_errors_are_told_to_others_in_full_and_no_new_one() -> None:
         "PkiRejected",
         "PeerError",
         "EtcdError",
-        "LockHeld",
         "DeadlinePassed",
     }
     assert is_private(KeelError())
 
 
 def test_what_concerns_both_is_told_as_it_is() -> None:
-    assert for_others(LockHeld(7, "the lock")) == "the lock is held by process 7"
-    assert not is_private(LockHeld(7, "the lock"))
+    error = Refused("some-rule", "some text", "a remedy")
+    assert for_others(error) == "some text"
+    assert not is_private(error)
+    assert (refusal_of(error).text, refusal_of(error).remedy) == ("some text", "a remedy")
+
+
+def test_a_lock_is_told_to_others_without_the_process_that_has_it_and_with_what_to_do() -> None:
+    error = LockHeld(7, f"the lock {PLACE}")
+    refusal = refusal_of(error)
+    assert (refusal.rule, refusal.text) == ("locked", "another command is at work on it")
+    assert refusal.remedy == "try again in a moment"
+    assert for_others(error) == refusal.text
+    assert is_private(error)
 
 
 def test_a_plain_answer_reads_back() -> None:
