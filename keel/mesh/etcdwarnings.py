@@ -1,15 +1,18 @@
 """Which warnings of the registry hold now, and how far it is from failing (E15, E19, E21).
 
-Pure. The mesh's own warnings, and the document, are keel.mesh.report's.
+Pure. A cause is told once, by the warning that is nearest to it: what follows from it is said in
+its own words, and is no warning beside it. The mesh's own warnings, and the document, are
+keel.mesh.report's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
-from ipaddress import IPv6Address
 
 from keel import codec
-from keel.mesh import etcdlook, etcdplan, expulsion
+from keel.mesh import clocks, etcdlook, etcdplan, expulsion
 from keel.mesh.etcdids import id_text
 from keel.mesh.etcdlist import Listed
 from keel.mesh.etcdlook import EtcdSeen, Phase, Role
@@ -27,11 +30,11 @@ MORE_VOTERS = (
     "invite another capable node, or make a member capable; `keel mesh etcd form` on the holder"
     " brings the ready ones in"
 )
-SILENT_NODE = "{name} itself does not answer on the mesh: see that first, `keel mesh status`"
-BLOCKED_VOTER = (
-    "this node blocked {name} and cannot know: `keel mesh etcd status` on another member; `keel"
-    " mesh trust add --root {name}` lets it in again"
-)
+NO_SPARE = "; without it the cluster has no fault tolerance"
+LISTED = "; while it is listed the cluster has no fault tolerance"
+UNSEEN = "; whether its etcd serves cannot be seen from here"
+BLIND = frozenset({"member-blocked", "clock-off"})
+"""Causes that hide a voter from this node alone: it may serve very well."""
 MASKED = "its unit is masked, and keel takes no operator's mask off"
 UNMASK = "`systemctl unmask etcd`, then `keel mesh etcd tend`"
 DAMAGED = (
@@ -42,17 +45,19 @@ DAMAGED = (
 ALARMS = {Alarm.FULL: "etcd-full", Alarm.CORRUPT: "etcd-corrupt"}
 
 
-def warnings(spec: Spec, seen: MeshSeen, etcd: EtcdSeen, now: datetime) -> list[Warning]:
-    """Every warning of the registry that holds now."""
-    return [*_mode_kept(spec, etcd), *_etcd_warnings(seen, etcd, now)]
+def warnings(
+    spec: Spec, seen: MeshSeen, etcd: EtcdSeen, now: datetime, mesh: Iterable[Warning]
+) -> tuple[Warning, ...]:
+    """The mesh's, each with what follows from it for the registry, and then the registry's own."""
+    found = (*mesh, *_mode_kept(spec, etcd), *_etcd_warnings(seen, etcd, now))
+    return _with_what_follows(seen, etcd, found)
 
 
 def fault_tolerance(seen: MeshSeen, etcd: EtcdSeen) -> tuple[int, int, int]:
     """Voters, quorum, and how many more voters may fail before writes stop; below 0: they did."""
-    voters = [member for member in etcd.known.members if not member.learner]
-    healthy = [m for m in voters if etcdlook.role_at(etcd, seen.node, m) is Role.VOTER]
-    quorum = len(voters) // 2 + 1
-    return len(voters), quorum, len(healthy) - quorum
+    voters = sum(not member.learner for member in etcd.known.members)
+    quorum = voters // 2 + 1
+    return voters, quorum, voters - len(_silent(seen, etcd)) - quorum
 
 
 def name_of(seen: MeshSeen, member: Listed) -> str:
@@ -83,22 +88,76 @@ def _cluster_warnings(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
     if etcd.status is None and etcd.roles.get(seen.node.key) is not Role.STARTING:
         found.append(_down(etcd))
     voters, quorum, spare = fault_tolerance(seen, etcd)
-    quiet = {
-        name_of(seen, one): one.address
+    silent = _silent(seen, etcd)
+    if not etcd.known.leader and (etcd.status is not None or spare < 0):
+        names = ", ".join(sorted(name_of(seen, one) for one in silent)) or "<none>"
+        detail = f"{quorum} of {voters} voters are needed; silent: {names}"
+        return [*found, warn("etcd-no-quorum", detail=detail)]
+    causes = sorted(_cause(seen, etcd, one) for one in silent)
+    found += [warn(code, subject=name) for code, name in causes if code == "etcd-voter-silent"]
+    if spare <= 0 and voters < SAFE_VOTERS:
+        detail = f"{quorum} of {voters} voters are needed and no more are healthy"
+        found.append(warn("etcd-no-fault-tolerance", detail=detail, remedy=MORE_VOTERS))
+    return found
+
+
+def _is_in(etcd: EtcdSeen) -> bool:
+    """Whether this node is in the cluster, and may see how that is."""
+    return etcd.phase in (Phase.VOTER, Phase.LEARNER) and not etcd.barred
+
+
+def _silent(seen: MeshSeen, etcd: EtcdSeen) -> list[Listed]:
+    """The voters that do not serve, as far as this node hears."""
+    return [
+        one
         for one in etcd.known.members
         if not one.learner and etcdlook.role_at(etcd, seen.node, one) is not Role.VOTER
-    }
-    silent = sorted(quiet)
-    if not etcd.known.leader and (etcd.status is not None or spare < 0):
-        detail = f"{quorum} of {voters} voters are needed; silent: {', '.join(silent) or '<none>'}"
-        return [*found, warn("etcd-no-quorum", detail=detail)]
-    if etcd.status:
-        found += [_voter_silent(seen, name, quiet[name]) for name in silent]
-    if spare <= 0:
-        detail = f"{quorum} of {voters} voters are needed and no more are healthy"
-        remedy = "" if voters >= SAFE_VOTERS else MORE_VOTERS
-        found.append(warn("etcd-no-fault-tolerance", detail=detail, remedy=remedy))
-    return found
+    ]
+
+
+def _cause(seen: MeshSeen, etcd: EtcdSeen, one: Listed) -> tuple[str, str]:
+    """Code and subject of the warning that says why this voter is silent."""
+    node, name = seen.node, name_of(seen, one)
+    gone = expulsion.removed_at(node.roster, node.view)
+    if one.address == node.address:
+        return "etcd-down", ""
+    if one.address in gone:
+        return "etcd-still-listed", expulsion.name_of(node.roster, gone[one.address])
+    member = node.view.by_address(one.address) if one.address else None
+    if member is None:
+        return "etcd-stranger", name
+    if member.key in node.blocked:
+        return "member-blocked", name
+    met = next(each for each in seen.members if each.member == member)
+    if met.state is not Liveness.UP:
+        return f"member-{met.state.value}", name
+    far = met.clock_offset is not None and abs(met.clock_offset) >= clocks.LIMIT
+    if far and member.key not in etcd.roles:
+        return "clock-off", name
+    return "etcd-voter-silent", name
+
+
+def _with_what_follows(
+    seen: MeshSeen, etcd: EtcdSeen, found: tuple[Warning, ...]
+) -> tuple[Warning, ...]:
+    """Whoever keeps the cluster from tolerating one more failure is told with that."""
+    if not _is_in(etcd) or not etcd.known.leader:
+        return found
+    causes = {_cause(seen, etcd, one) for one in _silent(seen, etcd)}
+    voters, quorum, spare = fault_tolerance(seen, etcd)
+    blind = sum(code in BLIND for code, _ in causes)
+    short = voters >= SAFE_VOTERS and spare + blind <= 0
+
+    def follows(one: Warning) -> str:
+        if (one.code, one.subject) not in causes:
+            return ""
+        if one.code in BLIND:
+            return UNSEEN
+        if not short:
+            return ""
+        return LISTED if one.code in ("etcd-still-listed", "etcd-stranger") else NO_SPARE
+
+    return tuple(replace(one, text=one.text + follows(one)) for one in found)
 
 
 def _down(etcd: EtcdSeen) -> Warning:
@@ -108,18 +167,6 @@ def _down(etcd: EtcdSeen) -> Warning:
     if etcdplan.ENDS in etcd.waiting:
         return warn("etcd-down", detail="it ends whenever it is started", remedy=DAMAGED)
     return warn("etcd-down", detail="no answer on [::1]:2379")
-
-
-def _voter_silent(seen: MeshSeen, name: str, address: IPv6Address | None) -> Warning:
-    """Whether its etcd serves is known only where the node is heard."""
-    member = seen.node.view.by_address(address) if address else None
-    quiet = {one.member for one in seen.members if one.state is not Liveness.UP}
-    remedy = ""
-    if member is not None and member.key in seen.node.blocked:
-        remedy = BLOCKED_VOTER.format(name=name)
-    elif member in quiet:
-        remedy = SILENT_NODE.format(name=name)
-    return warn("etcd-voter-silent", subject=name, remedy=remedy)
 
 
 def _strangers(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
@@ -163,7 +210,7 @@ def _etcd_warnings(seen: MeshSeen, etcd: EtcdSeen, now: datetime) -> list[Warnin
     ]
     if etcd.restored:
         found.append(warn("restored"))
-    if not found:  # a voter that is down says why already
+    if not found and not (_is_in(etcd) and _silent(seen, etcd)):  # who is down says why already
         found += [warn("etcd-waits", subject=w.what, detail=w.waiting_for) for w in etcd.waiting]
     found += [
         warn("etcd-failed", subject=f.subject, detail=f.text, remedy=f.remedy)

@@ -77,7 +77,7 @@ def document(
 
 def warnings(spec: Spec, seen: MeshSeen, etcd: EtcdSeen, now: datetime) -> tuple[Warning, ...]:
     """Every warning that holds now, the mesh's first."""
-    return (*mesh_warnings(spec, seen), *etcdwarnings.warnings(spec, seen, etcd, now))
+    return etcdwarnings.warnings(spec, seen, etcd, now, mesh_warnings(spec, seen))
 
 
 def _by_name(rows: Iterable[Document]) -> list[Document]:

@@ -70,6 +70,12 @@ def clock_off(world: World) -> None:
     world.net.nodes["b"].clock.wrong_by = timedelta(seconds=200)
 
 
+def clock_far_off(world: World) -> None:
+    """c's etcd serves; only what its keel says of that is of another time than this clock's."""
+    formed(world)
+    world.net.nodes["c"].clock.wrong_by = timedelta(minutes=10)
+
+
 def cloned(world: World) -> None:
     """A copy of b signed another self record under the same counter."""
     without_etcd(world)
@@ -135,6 +141,7 @@ STATES: dict[str, tuple[Callable[[World], None], str]] = {
     "down": (down, "a"),
     "cut-off": (cut_off, "a"),
     "clock-off": (clock_off, "a"),
+    "clock-far-off": (clock_far_off, "a"),
     "cloned": (cloned, "a"),
     "unconfirmed": (unconfirmed, "b"),
     "interface-gone": (interface_gone, "a"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,24 @@ from keel.cli import etcd as cli_etcd
 from keel.cli import status as cli
 from keel.cli.spec import Diff
 from keel.errors import KeelError
-from keel.mesh import etcdlist, etcdstate, etcdstore
+from keel.mesh import etcdlist, etcdstate, etcdstore, report, status
 from keel.mesh.etcdlist import Known, Source
+from keel.mesh.etcdlook import EtcdSeen
+from keel.mesh.status import MeshSeen
+from keel.outcome import Waiting
+from keel.spec.model import Spec
 from keel.types import LOCALHOST
 from tests.fakes.etcd import Member
 from tests.flow.steady import steady, steady_text
 from tests.flow.test_form import mesh_without_root
-from tests.flow.test_status import formed
+from tests.flow.test_status import down, formed
 from tests.flow.world import World
 
 pytestmark = pytest.mark.lives
 
 GOLDEN = Path(__file__).parent / "golden"
+SPARE = "without it the cluster has no fault tolerance"
+LISTED = "while it is listed the cluster has no fault tolerance"
 
 
 def leader(world: World) -> str:
@@ -331,3 +338,46 @@ def test_the_registry_s_own_status_shows_what_failed(tmp_path: Path) -> None:
     said = cli_etcd.Status().run(world.host("a")).text
     assert "failed since" in said
     assert "(etcd-stray-foreign)" in said
+
+
+def seen_from_a(world: World) -> tuple[Spec, MeshSeen, EtcdSeen]:
+    spec = world.spec("a")
+    return spec, *status.whole(world.host("a"), spec)
+
+
+def told(world: World, spec: Spec, seen: MeshSeen, etcd: EtcdSeen) -> list[tuple[str, str]]:
+    found = report.warnings(spec, seen, etcd, world.host("a").clock.now())
+    return [(one.code, one.text.partition("; ")[2]) for one in found]
+
+
+def test_a_voter_that_is_down_is_no_word_of_fault_tolerance_while_others_are_to_spare(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    down(world)
+    spec, seen, etcd = seen_from_a(world)
+    assert told(world, spec, seen, etcd) == [("member-down", SPARE)]
+    serving = [one for one in etcd.known.members if one.address != world.loaded("c").address]
+    five = replace(etcd, known=replace(etcd.known, members=(*etcd.known.members, *serving)))
+    assert told(world, spec, seen, five) == [("member-down", "")]
+
+
+def test_who_waits_for_a_voter_that_is_down_says_only_that_it_is(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    formed(world)
+    waiting = (Waiting(what="a renewal", waiting_for="c", why="it does not answer"),)
+    spec, seen, etcd = seen_from_a(world)
+    assert told(world, spec, seen, replace(etcd, waiting=waiting)) == [("etcd-waits", "")]
+    for name in "ab":
+        world.net.cut(name, "c")
+    world.net.clock.sleep(60)
+    spec, seen, etcd = seen_from_a(world)
+    assert told(world, spec, seen, replace(etcd, waiting=waiting)) == [("member-down", SPARE)]
+
+
+def test_a_voter_that_is_no_node_of_the_mesh_is_told_as_such_alone(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    formed(world)
+    (cluster,) = world.etcd.births()
+    cluster.members[7] = Member(7, "https://[fd00::7]:2380")
+    assert told(world, *seen_from_a(world)) == [("etcd-stranger", LISTED)]
