@@ -120,7 +120,13 @@ def wait_until_spent(host: Host, wanted: InviteId, deadline: Deadline) -> Invite
         if found is not None and found.phase is Phase.SPENT:
             return found
         if found is None or not invite.open_at(found, host.clock.now()):
-            raise PeerError("the invited node", "invite-lapsed", "it did not join in time")
+            raise PeerError(
+                "the invited node",
+                "invite-lapsed",
+                "it did not join before the invite ended",
+                remedy="run this again for a new invite; what kept that node is said by its own"
+                " `keel mesh join`",
+            )
         if deadline.passed(host.clock):
             raise PeerError(
                 "the invited node",

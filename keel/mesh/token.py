@@ -48,6 +48,8 @@ VERSION = 1
 MAX_ENDPOINTS = 4
 MAX_TEXT = 4096
 """Far more than any token; a larger paste is not one."""
+_AROUND = dict.fromkeys(map(ord, "\"'`<>\u2018\u2019\u201c\u201d\u200b\ufeff"))
+"""What a mail, a chat or a shell puts around a text or before its lines; no token has any of it."""
 
 _CHECK_BYTES = 4
 _HEAD = struct.Struct(">B16s16s32s32s32s16sQBB")
@@ -130,7 +132,7 @@ def encode_token(token: Token) -> str:
 def parse_token(text: str) -> Token:
     """Refused by the reason: token-empty, token-prefix, token-version, token-characters,
     token-damaged, token-fields (T1, T2, T3)."""
-    compact = "".join(text[: MAX_TEXT + 1].split())
+    compact = "".join(text[: MAX_TEXT + 1].translate(_AROUND).split())
     if not compact:
         raise Refused("token-empty", "there is no token in the input", _COPY)
     if not re.match(r"keel[0-9]+\.", compact):

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import io
+import os
+import pty
+import select
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -21,9 +29,31 @@ TOKEN = next(
 )
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terminal:
+    """Both ends of one, the program's as files."""
+
+    operator: int
+    stdin: TextIO
+    stderr: TextIO
+
+    def shown(self) -> bytes:
+        """What the operator sees by now."""
+        seen = b""
+        while select.select([self.operator], [], [], 0)[0]:
+            seen += os.read(self.operator, 4096)
+        return seen
+
+
+@contextmanager
+def terminal() -> Iterator[Terminal]:
+    operator, program = pty.openpty()
+    with (
+        open(program, encoding="utf-8", closefd=False) as stdin,
+        open(program, "w", encoding="utf-8") as stderr,
+    ):
+        yield Terminal(operator=operator, stdin=stdin, stderr=stderr)
+    os.close(operator)
 
 
 def test_a_file_may_be_wrapped_and_indented(tmp_path: Path) -> None:
@@ -51,53 +81,74 @@ def test_stdin() -> None:
 
 def test_without_a_terminal_nobody_is_asked() -> None:
     with pytest.raises(UsageError, match="--token-file") as caught:
-        tokens.read(None, stdin=io.StringIO(), ask=lambda prompt: TOKEN)
+        tokens.read(None, stdin=io.StringIO(TOKEN))
     assert "keel mesh join --help" in caught.value.remedy()
 
 
-def typed(*lines: str) -> Token:
-    """What these lines at the prompt come to; all of them have to be asked for."""
-    left = list(lines)
-    try:
-        return tokens.read(None, stdin=Terminal(), ask=lambda prompt: left.pop(0))
-    finally:
-        assert not left
+def pasted(text: str, *, seen: list[bytes] | None = None) -> Token:
+    """What a prompt makes of this text, all of it put in at once when it asked for the first line;
+    `seen` gets what the terminal showed."""
+    with terminal() as there:
+        shown = []
 
+        def paste() -> None:
+            shown.append(os.read(there.operator, 4096))
+            os.write(there.operator, text.encode())
 
-def test_a_prompt_ends_with_a_whole_token() -> None:
-    assert typed(TOKEN).invite
-
-
-def test_a_prompt_takes_a_wrapped_token() -> None:
-    assert typed(TOKEN[:60], f" {TOKEN[60:]}") == typed(TOKEN)
-
-
-def test_an_empty_line_ends_a_prompt() -> None:
-    with pytest.raises(Refused) as caught:
-        typed(TOKEN[:60], "")
-    assert caught.value.rule == "token-damaged"
-
-
-def test_a_line_that_cannot_be_the_start_of_a_token_ends_a_prompt() -> None:
-    with pytest.raises(Refused) as caught:
-        typed("hello")
-    assert caught.value.rule == "token-prefix"
+        hand = threading.Thread(target=paste)
+        hand.start()
+        try:
+            return tokens.read(None, stdin=there.stdin, stderr=there.stderr)
+        finally:
+            hand.join()
+            assert not select.select([there.stdin], [], [], 0)[0], "left for the shell"
+            if seen is not None:
+                seen += [*shown, there.shown()]
 
 
 @pytest.mark.parametrize(
-    ("before", "rule"), [((), "token-empty"), ((TOKEN[:60],), "token-damaged")]
+    "text",
+    [
+        pytest.param(f"{TOKEN}\n", id="one line"),
+        pytest.param(f"{TOKEN[:60]}\n {TOKEN[60:120]}\n{TOKEN[120:]}\n", id="wrapped"),
+        pytest.param(f"\n\n{TOKEN}\n", id="after empty lines"),
+        pytest.param(f"{TOKEN[:60]}\r\n{TOKEN[60:]}\r\n", id="with empty lines between"),
+        pytest.param(f'"{TOKEN[:60]}\n{TOKEN[60:]}"\n', id="in quotes"),
+        pytest.param(f"> {TOKEN[:60]}\n> {TOKEN[60:]}\n", id="out of an answer"),
+        pytest.param(f"{TOKEN}\nkeel mesh status\n", id="with a line that nobody asked for"),
+    ],
 )
-def test_the_end_of_input_ends_a_prompt(before: tuple[str, ...], rule: str) -> None:
-    left = list(before)
+def test_a_prompt_takes_a_token_as_it_is_pasted_and_shows_none_of_it(text: str) -> None:
+    seen: list[bytes] = []
+    assert pasted(text, seen=seen) == tokens.read("-", stdin=io.StringIO(TOKEN))
+    assert b"token (not shown): " in seen[0]
+    assert not [part for part in text.split() if part.encode() in b"".join(seen)]
 
-    def ask(prompt: str) -> str:
-        if not left:
-            raise EOFError
-        return left.pop(0)
 
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        pytest.param(f"{TOKEN[:60]}\n\n", "token-damaged", id="an empty line is the end"),
+        pytest.param("hello\nworld\n", "token-prefix", id="more lines would not make it a token"),
+        pytest.param("\x04", "token-empty", id="Ctrl-D at once"),
+        pytest.param("\n\x04", "token-empty", id="Ctrl-D after a line's end"),
+        pytest.param(f"{TOKEN[:60]}\n\x04", "token-damaged", id="Ctrl-D in the middle"),
+    ],
+)
+def test_a_prompt_ends_where_no_token_comes(text: str, rule: str) -> None:
     with pytest.raises(Refused) as caught:
-        tokens.read(None, stdin=Terminal(), ask=ask)
+        pasted(text)
     assert caught.value.rule == rule
+
+
+def test_the_terminal_shows_again_what_is_typed_after_a_prompt() -> None:
+    with terminal() as there:
+        os.write(there.operator, f"{TOKEN}\n".encode())
+        tokens.read(None, stdin=there.stdin, stderr=there.stderr)
+        there.shown()
+        os.write(there.operator, b"ls\n")
+        assert there.stdin.readline() == "ls\n"
+        assert b"ls" in there.shown()
 
 
 def test_a_token_in_the_place_of_its_file_is_not_echoed() -> None:

@@ -63,9 +63,14 @@ def test_a_token_reads_back_as_it_was_written(token: Token) -> None:
             lambda text: "\r\n".join(text[i : i + 20] for i in range(0, 999, 20)), id="mail"
         ),
         pytest.param(lambda text: text.replace("A", " A\t"), id="blanks inside"),
+        pytest.param(lambda text: f'"{text}"\n', id="in quotes"),
+        pytest.param(lambda text: f"\u201c{text[:80]}\r\n{text[80:]}\u201d", id="in a letter's"),
+        pytest.param(lambda text: f"`{text}`", id="in a chat's"),
+        pytest.param(lambda text: f"> {text[:60]}\n> {text[60:]}\n", id="in an answer's"),
+        pytest.param(lambda text: f"\ufeff{text[:9]}\u200b{text[9:]}", id="of no width"),
     ],
 )
-def test_white_space_and_line_breaks_do_not_matter(dress) -> None:  # type: ignore[no-untyped-def]
+def test_what_stands_around_a_token_and_between_its_lines_does_not_matter(dress) -> None:  # type: ignore[no-untyped-def]
     assert parse_token(dress(encode_token(TOKEN))) == TOKEN
 
 
