@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
@@ -202,6 +202,16 @@ class Firewall(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnitRuns:
+    """What a start of it runs, and as whom, in systemd's own words; all empty where no such unit
+    is loaded."""
+
+    start: str = ""
+    before: str = ""
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnitState:
     active: str
     sub: str
@@ -210,6 +220,7 @@ class UnitState:
     enabled: str
     stale: bool = False
     """Its files are newer than what systemd loaded."""
+    runs: UnitRuns = field(default_factory=UnitRuns)
 
 
 class Units(Protocol):

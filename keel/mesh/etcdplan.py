@@ -8,7 +8,7 @@ again. The same Plan is shown by a dry run and executed by apply and by the tend
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from ipaddress import IPv6Address
@@ -63,6 +63,26 @@ ENDS = Waiting(
 )
 """No election is waited for by what does not run."""
 
+UNGUARDED = Waiting(
+    what="etcd here",
+    waiting_for="the operator",
+    why="it was started without keel's guard and settings: `systemctl restart etcd`",
+)
+"""keel restarts no running etcd: other voters may be down just now, and this one may serve."""
+
+UNGUARDED_UNLAID = replace(
+    UNGUARDED,
+    why="it was started without keel's guard, and keel's settings are gone: `keel mesh etcd tend`",
+)
+
+UNIT_CHANGED = "the next start of etcd"
+"""What waits while somebody's drop-in changes what etcd.service runs."""
+
+
+def unit_changed(how: str) -> Waiting:
+    why = f"its unit would start it with {how}; `systemctl cat etcd` shows where that stands"
+    return Waiting(what=UNIT_CHANGED, waiting_for="the operator", why=why)
+
 
 class Action(StrEnum):
     """The steps of a member's Plan; each is idempotent. A step that has to come before another
@@ -88,6 +108,10 @@ class Unit:
     masked: bool = False
     ends: bool = False
     """It ended by itself just now, and not well."""
+    guarded: bool = True
+    """What runs was let start by keel's guard."""
+    foreign: str | None = None
+    """What a start would run otherwise than keel has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +167,18 @@ def decide(view: MemberView, now: datetime) -> Plan:
     masked = view.unit.masked and view.cluster.stage is Stage.FORMED  # keel's own ends a place
     if masked and not view.unit.active:
         return Plan(steps=tuple(steps), waiting=(MASKED,))
+    told = _of_the_unit(view)
+    if told and not view.unit.active:
+        return Plan(steps=tuple(steps), waiting=told)
     if not (masked or (view.unit.active and view.unit.enabled and view.unit.ours)):
         steps.append(_step(Action.START_ETCD, "it does not run as keel's yet"))
+    if not view.unit.guarded:
+        return Plan(steps=tuple(steps), waiting=told)
+    return _by_its_word(view, steps, (MASKED,) if masked else told)
+
+
+def _by_its_word(view: MemberView, steps: list[Step], left: tuple[Waiting, ...]) -> Plan:
+    """What follows from what it answers; `left` waits also for one that serves."""
     if view.barred:
         return Plan(steps=tuple(steps), waiting=(BARRED,))
     if view.running is None:
@@ -157,11 +191,20 @@ def decide(view: MemberView, now: datetime) -> Plan:
             "stop it with `systemctl stop etcd`, then look at `keel mesh etcd status`",
         )
     if view.cluster.stage is Stage.FORMED:
-        return Plan(steps=tuple(steps), waiting=(MASKED,) if masked else ())
+        return Plan(steps=tuple(steps), waiting=left)
     if not view.running.has_leader:
         return Plan(steps=tuple(steps), waiting=(_quorum(view),))
     steps.append(_step(Action.MARK_FORMED, "etcd answered with the computed ID and a leader"))
     return Plan(steps=tuple(steps))
+
+
+def _of_the_unit(view: MemberView) -> tuple[Waiting, ...]:
+    """What somebody changed of how etcd is started, if anything."""
+    if view.drop_in_current and view.unit.foreign is not None:
+        return (unit_changed(view.unit.foreign),)
+    if view.unit.active and not view.unit.guarded:
+        return (UNGUARDED if view.drop_in_current else UNGUARDED_UNLAID,)
+    return ()
 
 
 def until_clock(what: str, *, since: datetime | None = None) -> Waiting:

@@ -1,13 +1,19 @@
 """What else etcd would be started with: settings that somebody added to keel's, in a drop-in of
-etcd.service or in a file that is read after etcd.env.
+etcd.service or in a file that is read after etcd.env; or another program, user or guard.
 
-Pure: the environment that systemd made comes in. Most additions are harmless, and the operator's
-own affair (a log level); these are not, and neither is another value for most of keel's.
+Pure: the environment that systemd made, and what it would run, come in. Most additions are
+harmless, and the operator's own affair (a log level); these are not, and neither is another value
+for most of keel's.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+
+TYPE_CHECKING = False  # the guard loads this module and as little else as can be
+if TYPE_CHECKING:
+    from keel.ports import UnitRuns
 
 HARM: Mapping[str, str] = {
     "ETCD_FORCE_NEW_CLUSTER": "makes a cluster of its own of this member, beside the others'",
@@ -48,6 +54,27 @@ def foreign(environment: Mapping[str, str], etcd_env: bytes) -> str | None:
         if found is None and name not in FREE and environment.get(name, value) != value:
             found = f"another {name} than keel's"
     return found
+
+
+PROGRAM = "/usr/bin/etcd"
+GUARD = "/usr/libexec/keel/etcd-guard"
+USER = "etcd"
+_RUN = re.compile(r"path=(?P<path>\S+) ; argv\[\]=(?P<argv>.*?) ;")
+
+
+def foreign_runs(runs: UnitRuns) -> str | None:
+    """What etcd.service would run otherwise than keel has it; None too where there is no unit."""
+    if not runs.start:
+        return None
+    found = _RUN.search(runs.start)
+    if found is None or found["path"] != PROGRAM:
+        return f"another program, {found['path'] if found else runs.start}"
+    harm = harmful({ARGUMENTS: found["argv"]})
+    if harm is not None:
+        return harm
+    if runs.user != USER:
+        return f"the user {runs.user or 'root'}, whose files etcd itself cannot read later"
+    return None if GUARD in runs.before else "no guard of keel's before it"
 
 
 def _pairs(lines: Iterable[str]) -> Iterable[tuple[str, str]]:

@@ -42,7 +42,7 @@ from keel.mesh.etcdids import address_of_url
 from keel.mesh.etcdmsg import ClusterRecord
 from keel.mesh.etcdstate import Cluster, Lived, Marker, matches
 from keel.mesh.etcdtrust import fingerprints, parse_bundle
-from keel.ports import Deadline, Host
+from keel.ports import Deadline, Host, UnitState
 from keel.types import Fingerprint
 from keel.unitnames import ETCD_UNIT
 
@@ -100,7 +100,9 @@ def guard(
     """Let etcd start, or raise Refused. Waits up to a minute for the address; run again after a
     kill anywhere it comes to the same end. `environment`: what systemd starts it with."""
     view = _observe(host)
-    view = replace(view, foreign=etcdsettings.foreign(environment or {}, view.laid.env))
+    foreign = etcdsettings.foreign(environment or {}, view.laid.env)
+    unit = host.units.state(ETCD_UNIT) if foreign is None else None
+    view = replace(view, foreign=foreign if unit is None else etcdsettings.foreign_runs(unit.runs))
     if waits_for_address(view):
         _wait_for_address(host, view.address, address_seconds)
     view = replace(view, address_present=host.overlay.address_usable(view.address))
@@ -123,6 +125,8 @@ def guard(
         # systemd reads etcd.env after this guard has ended
         env = with_state(view.laid.env, allowed.state)
         host.files.write(host.paths.laid / ENV_FILE, env, owner="etcd")
+    if unit is not None and unit.main_pid:  # run by hand: what runs loaded what its own guard told
+        return allowed
     loaded = Loaded(
         roots=tuple(sorted(allowed.loaded)),
         settings=_settings(host),
@@ -175,6 +179,22 @@ def served(at: EtcdAt, record: ClusterRecord, me: IPv6Address) -> bool:
         mine = [one for one in listed if address_of_url(one.peer_urls[0]) == me]
         return any(one.client_urls for one in mine)
     return False
+
+
+def let_start(host: Host, seen: UnitState) -> bool:
+    """Whether the etcd that runs, as it was seen just now, was let start by keel's guard: what it
+    told is of this life of the unit. True as well while none runs."""
+    if not seen.main_pid:
+        return True
+    raw = host.files.read(host.paths.etcd_loaded)
+    try:
+        loaded = codec.loads(Loaded, raw, max_bytes=MAX_LOADED_BYTES) if raw is not None else None
+    except BadValue:
+        return True  # restart_due says what is to be done about it
+    if loaded is not None and loaded.invocation == seen.invocation_id:
+        return True
+    # between the look and the reading another life may have begun
+    return host.units.state(ETCD_UNIT).invocation_id != seen.invocation_id
 
 
 def restart_due(host: Host) -> bool:

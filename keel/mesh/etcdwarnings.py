@@ -41,6 +41,8 @@ DAMAGED = (
     "`journalctl -u etcd` says why; if its data is damaged, `keel mesh etcd recover --replace`:"
     " docs/mesh.md has etcd's words for it"
 )
+LAY_FIRST = "`keel mesh etcd tend`, then `systemctl restart etcd`"
+"""A restart would come to the same while keel's drop-in is gone."""
 
 ALARMS = {Alarm.FULL: "etcd-full", Alarm.CORRUPT: "etcd-corrupt"}
 
@@ -80,13 +82,14 @@ def _cluster_warnings(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
     """What keeps the cluster, or this member of it, from serving; and what next failure would."""
     if etcd.phase is Phase.REMOVED:
         return [warn("etcd-removed")]
+    found = _of_unit(etcd)
     if etcd.phase not in (Phase.VOTER, Phase.LEARNER):
-        return []
+        return found
     if etcd.barred:
-        return [warn("etcd-auth")]
-    found = _alarms(seen, etcd)
-    if etcd.status is None and etcd.roles.get(seen.node.key) is not Role.STARTING:
+        return [*found, warn("etcd-auth")]
+    if not found and etcd.status is None and etcd.roles.get(seen.node.key) is not Role.STARTING:
         found.append(_down(etcd))
+    found += _alarms(seen, etcd)
     voters, quorum, spare = fault_tolerance(seen, etcd)
     silent = _silent(seen, etcd)
     if not etcd.known.leader and (etcd.status is not None or spare < 0):
@@ -158,6 +161,20 @@ def _with_what_follows(
         return LISTED if one.code in ("etcd-still-listed", "etcd-stranger") else NO_SPARE
 
     return tuple(replace(one, text=one.text + follows(one)) for one in found)
+
+
+def _of_unit(etcd: EtcdSeen) -> list[Warning]:
+    """That somebody changed how etcd is started, or started it so."""
+    found = []
+    if etcdplan.UNGUARDED in etcd.waiting:
+        found.append(warn("etcd-unguarded"))
+    if etcdplan.UNGUARDED_UNLAID in etcd.waiting:
+        found.append(warn("etcd-unguarded", remedy=LAY_FIRST))
+    return found + [
+        warn("etcd-unit-changed", detail=one.why)
+        for one in etcd.waiting
+        if one.what == etcdplan.UNIT_CHANGED
+    ]
 
 
 def _down(etcd: EtcdSeen) -> Warning:

@@ -131,6 +131,17 @@ KINDS: Mapping[str, Kind] = {
         text="etcd on this node does not answer: {detail}",
         remedy="`journalctl -u etcd`; `keel mesh etcd tend` starts it when it may",
     ),
+    "etcd-unguarded": Kind(
+        severity=Severity.CRITICAL,
+        text="etcd on this node was started without keel's guard: it may be no member of the"
+        " cluster, or run with other settings than the others",
+        remedy="`systemctl restart etcd`",
+    ),
+    "etcd-unit-changed": Kind(
+        severity=Severity.CRITICAL,
+        text="somebody changed how etcd is started: {detail}",
+        remedy="take it out of etcd.service, then `systemctl daemon-reload`",
+    ),
     "etcd-no-quorum": Kind(
         severity=Severity.CRITICAL,
         text="etcd has no leader: {detail}",

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from keel.errors import Refused
 from keel.etcdport import DataState, StrayMember
+from keel.mesh.etcdsettings import foreign_runs
 from keel.paths import Paths
 from keel.ports import Files, Proc, Units
 from keel.types import Secret
@@ -84,6 +85,14 @@ class EtcdUnit:
         # `stale`: a kill after the drop-in's write and before its reload is made good here
         if found.enabled != "enabled" or found.stale:
             self._units.reload_configuration()
+            changed = foreign_runs(self._units.state(ETCD_UNIT).runs)
+            if changed is not None:  # nobody's plan could know before
+                raise Refused(
+                    "etcd-unit-changed",
+                    f"etcd.service would start etcd with {changed}",
+                    "`systemctl cat etcd` shows where it stands; take it out, then"
+                    " `systemctl daemon-reload`",
+                )
         if self.data_state() is not DataState.PRESENT:
             self._before_birth()
         self._units.start(ETCD_UNIT, block=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keel.ports import Proc, UnitState
+from keel.ports import Proc, UnitRuns, UnitState
 
 BLOCK_SECONDS = 90.0
 """systemd's own default for a start or a stop; keel's blocking units take far less."""
@@ -15,6 +15,9 @@ _PROPERTIES = (
     "InvocationID",
     "UnitFileState",
     "NeedDaemonReload",
+    "ExecStart",
+    "ExecStartPre",
+    "User",
 )
 
 
@@ -29,8 +32,11 @@ class Systemd:
         done = self._proc.run(
             ["systemctl", "show", *asked, "--", unit], timeout_seconds=ASK_SECONDS
         )
-        lines = done.stdout.decode("utf-8", "replace").splitlines()
-        found = dict(line.split("=", 1) for line in lines if "=" in line)
+        found: dict[str, str] = {}
+        for line in done.stdout.decode("utf-8", "replace").splitlines():
+            name, is_one, value = line.partition("=")
+            if is_one:  # what may be several has a line for each
+                found[name] = f"{found[name]}\n{value}" if name in found else value
         main_pid = found.get("MainPID", "")
         return UnitState(
             active=found.get("ActiveState", "inactive"),
@@ -39,6 +45,11 @@ class Systemd:
             invocation_id=found.get("InvocationID", ""),
             enabled=found.get("UnitFileState", ""),
             stale=found.get("NeedDaemonReload") == "yes",
+            runs=UnitRuns(
+                start=found.get("ExecStart", ""),
+                before=found.get("ExecStartPre", ""),
+                user=found.get("User", ""),
+            ),
         )
 
     def start(self, *units: str, block: bool = True) -> None:

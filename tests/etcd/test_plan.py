@@ -11,8 +11,18 @@ import pytest
 from keel.errors import Refused
 from keel.etcdport import DataState, StrayMember
 from keel.mesh.etcdmsg import RecordState
-from keel.mesh.etcdplan import Action, MemberView, Running, Unit, decide
+from keel.mesh.etcdplan import (
+    UNGUARDED,
+    UNGUARDED_UNLAID,
+    UNIT_CHANGED,
+    Action,
+    MemberView,
+    Running,
+    Unit,
+    decide,
+)
 from keel.mesh.etcdstate import Cluster, Marker, Stage, mark_formed
+from keel.outcome import Plan
 from keel.types import EtcdClusterId
 from tests.etcd import make
 from tests.etcd.make import F1, F2
@@ -292,3 +302,50 @@ def test_an_idle_member_never_starts_anything() -> None:
     for unit, data in itertools.product((ON, OFF), DataState):
         view = replace(IDLE, has_leaf=True, unit=unit, data=data)
         assert set(actions(view)) <= {Action.WRITE_DROP_IN}
+
+
+UNGUARDED_UNIT = replace(ON, guarded=False)
+NO_GUARD = replace(ON, foreign="no guard of keel's before it")
+
+
+@pytest.mark.parametrize(
+    "view",
+    [FORMED, STARTED, replace(FORMED, running=None), replace(FORMED, barred=True)],
+    ids=["serving", "at a birth", "silent", "refusing keel"],
+)
+def test_an_etcd_that_the_guard_did_not_let_start_is_the_operator_s_to_start_again(
+    view: MemberView,
+) -> None:
+    assert decide(replace(view, unit=UNGUARDED_UNIT), NOW) == Plan(waiting=(UNGUARDED,))
+
+
+def test_an_etcd_of_another_cluster_that_no_guard_let_start_is_no_refusal() -> None:
+    other = Running(cluster_id=EtcdClusterId(1), has_leader=True)
+    found = decide(replace(FORMED, unit=UNGUARDED_UNIT, running=other), NOW)
+    assert found.waiting == (UNGUARDED,)
+
+
+def test_keel_s_settings_come_before_the_start_that_loads_them() -> None:
+    found = decide(replace(FORMED, unit=UNGUARDED_UNIT, drop_in_current=False), NOW)
+    assert [step.action for step in found.steps] == [Action.WRITE_DROP_IN]
+    assert found.waiting == (UNGUARDED_UNLAID,)
+
+
+def test_keel_starts_nothing_by_a_unit_that_somebody_changed() -> None:
+    off = replace(FORMED, running=None, unit=replace(NO_GUARD, active=False))
+    found = decide(off, NOW)
+    assert not found.steps
+    (waiting,) = found.waiting
+    assert waiting.what == UNIT_CHANGED
+    assert "no guard of keel's before it" in waiting.why
+
+
+def test_a_changed_unit_is_told_while_etcd_still_runs_as_it_was() -> None:
+    found = decide(replace(FORMED, unit=NO_GUARD), NOW)
+    assert [one.what for one in found.waiting] == [UNIT_CHANGED]
+
+
+def test_what_a_unit_without_keel_s_drop_in_would_run_is_not_judged() -> None:
+    off = replace(FORMED, running=None, drop_in_current=False, unit=replace(NO_GUARD, active=False))
+    steps = [step.action for step in decide(off, NOW).steps]
+    assert steps == [Action.WRITE_DROP_IN, Action.START_ETCD]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from keel.mesh.etcdconf import EtcdSettings, render_env
 from keel.mesh.etcdmsg import RecordState
-from keel.mesh.etcdsettings import HARM, foreign, harmful
+from keel.mesh.etcdsettings import HARM, foreign, foreign_runs, harmful
+from keel.ports import UnitRuns
 from tests.etcd import make
 
 ENV = render_env(
@@ -68,3 +71,45 @@ def test_a_flag_is_as_good_as_its_variable(words: str) -> None:
 )
 def test_another_value_for_one_of_keel_s_is_named(name: str) -> None:
     assert foreign({**OWN, name: "/elsewhere"}, ENV) == f"another {name} than keel's"
+
+
+PROGRAM = "{ path=/usr/bin/etcd ; argv[]=/usr/bin/etcd $DAEMON_ARGS ; ignore_errors=no ; pid=0 }"
+GUARDED = "{ path=/usr/libexec/keel/etcd-guard ; argv[]=/usr/libexec/keel/etcd-guard ; pid=0 }"
+BY_KEEL = UnitRuns(start=PROGRAM, before=GUARDED, user="etcd")
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        BY_KEEL,
+        UnitRuns(),
+        replace(BY_KEEL, before="{ path=/bin/true ; argv[]=/bin/true }\n" + GUARDED),
+        replace(BY_KEEL, before="{ path=/usr/bin/env ; argv[]=env A=b " + GUARDED),
+        replace(BY_KEEL, start=PROGRAM.replace("$DAEMON_ARGS", "--log-level=debug")),
+    ],
+    ids=["keel's", "no unit", "one more before it", "a guard by way of env", "a harmless flag"],
+)
+def test_what_a_start_runs_beside_keel_s_own_is_the_operator_s(runs: UnitRuns) -> None:
+    assert foreign_runs(runs) is None
+
+
+@pytest.mark.parametrize(
+    ("runs", "words"),
+    [
+        (replace(BY_KEEL, start="{ path=/opt/etcd ; argv[]=/opt/etcd ; }"), "program, /opt/etcd"),
+        (replace(BY_KEEL, start="{ of another shape }"), "another program"),
+        (
+            replace(BY_KEEL, start=PROGRAM.replace("$DAEMON_ARGS", "--wal-dir /w")),
+            "ETCD_WAL_DIR, which",
+        ),
+        (replace(BY_KEEL, user="root"), "the user root"),
+        (replace(BY_KEEL, user=""), "the user root"),
+        (replace(BY_KEEL, before=""), "no guard of keel's"),
+        (replace(BY_KEEL, before="{ path=/bin/true ; argv[]=/bin/true }"), "no guard of keel's"),
+    ],
+    ids=["a program", "not to be read", "a flag", "a user", "no user", "no guard", "another guard"],
+)
+def test_another_program_user_or_no_guard_is_named(runs: UnitRuns, words: str) -> None:
+    found = foreign_runs(runs)
+    assert found is not None
+    assert words in found

@@ -20,8 +20,9 @@ from keel.mesh.etcdconf import EtcdSettings, render_env, state_of_env, with_stat
 from keel.mesh.etcdguard import Allowed
 from keel.mesh.etcdids import client_url, peer_url
 from keel.mesh.etcdmsg import ClusterRecord, RecordState
-from keel.mesh.etcdstart import awaits, guard, restart_due, served
+from keel.mesh.etcdstart import awaits, guard, let_start, restart_due, served
 from keel.mesh.etcdstate import Cluster, Lived, Marker, Stage
+from keel.ports import UnitRuns
 from keel.types import Secret
 from keel.unitnames import ETCD_UNIT
 from tests.etcd import make
@@ -159,6 +160,62 @@ def test_what_no_address_would_change_waits_for_none(
 def marker_of(node: FakeNode) -> dict[str, object] | None:
     path = node.paths.etcd_marker
     return json.loads(path.read_bytes()) if path.exists() else None
+
+
+def test_another_program_of_the_unit_is_refused(node: FakeNode) -> None:
+    install(node, cluster=make.cluster(Stage.FORMED))
+    begun(node)
+    node.units.unit(ETCD_UNIT).runs = UnitRuns(start="{ path=/opt/etcd ; argv[]=/opt/etcd ; }")
+    with pytest.raises(Refused) as caught:
+        run(node)
+    assert caught.value.rule == "start-settings-foreign"
+    assert "would start etcd with another program, /opt/etcd" in str(caught.value)
+    assert not node.paths.etcd_loaded.exists()
+
+
+def test_a_guard_that_is_run_by_hand_leaves_what_is_told_of_a_running_etcd(node: FakeNode) -> None:
+    install(node, cluster=make.cluster(Stage.FORMED))
+    begun(node)
+    run(node)
+    told = node.paths.etcd_loaded.read_bytes()
+    node.units.start(ETCD_UNIT)
+    guard(node.host, Answers(), invocation="", boot="def")
+    assert node.paths.etcd_loaded.read_bytes() == told
+
+
+def test_an_etcd_is_let_start_by_the_guard_of_its_own_life(node: FakeNode) -> None:
+    install(node)
+    assert let_start(node.host, node.units.state(ETCD_UNIT))  # it does not run
+    node.units.on_start[ETCD_UNIT] = lambda: bool(run_for(node))
+    node.units.start(ETCD_UNIT)
+    assert let_start(node.host, node.units.state(ETCD_UNIT))
+    del node.units.on_start[ETCD_UNIT]
+    node.units.restart(ETCD_UNIT)
+    assert not let_start(node.host, node.units.state(ETCD_UNIT))
+    node.paths.etcd_loaded.unlink()
+    assert not let_start(node.host, node.units.state(ETCD_UNIT))
+
+
+def test_an_etcd_that_started_again_meanwhile_is_judged_by_the_next_look(node: FakeNode) -> None:
+    install(node)
+    node.units.on_start[ETCD_UNIT] = lambda: bool(run_for(node))
+    node.units.start(ETCD_UNIT)
+    before = node.units.state(ETCD_UNIT)
+    node.units.restart(ETCD_UNIT)
+    assert let_start(node.host, before)
+
+
+def test_what_cannot_be_read_speaks_against_no_running_etcd(node: FakeNode) -> None:
+    install(node)
+    node.units.start(ETCD_UNIT)
+    node.paths.etcd_loaded.parent.mkdir(parents=True, exist_ok=True)
+    node.paths.etcd_loaded.write_text("{}")
+    assert let_start(node.host, node.units.state(ETCD_UNIT))
+
+
+def run_for(node: FakeNode) -> Allowed:
+    life = node.units.state(ETCD_UNIT).invocation_id
+    return guard(node.host, Answers(), invocation=life, boot="def")
 
 
 def test_a_birth_is_marked_before_it_starts_and_tells_what_it_loads(node: FakeNode) -> None:

@@ -10,8 +10,10 @@ import pytest
 
 from keel.errors import Refused
 from keel.etcdport import DataState, StrayMember
+from keel.ports import UnitRuns
 from keel.system.etcd import EtcdUnit
 from keel.types import LOCALHOST, Secret
+from keel.unitnames import ETCD_UNIT
 from tests.fakes import FakeNet, FakeNode, crash_points
 
 FILES = {"member.pem": Secret(b"chain and key"), "etcd.env": Secret(b"ETCD_NAME=a\n")}
@@ -120,6 +122,16 @@ def test_a_start_loads_the_units_anew_only_when_their_files_changed(
     unit_of(node).start()
     reloads = ["daemon-reload"] if stale else []
     assert node.effects.done == [*reloads, "start etcd.service"]
+
+
+def test_a_unit_that_was_changed_and_not_read_yet_starts_nothing(node: FakeNode) -> None:
+    changed = node.units.unit(ETCD_UNIT)
+    changed.enabled = changed.stale = True
+    changed.runs = UnitRuns(start="{ path=/opt/etcd ; argv[]=/opt/etcd ; }")
+    with pytest.raises(Refused) as caught:
+        unit_of(node).start()
+    assert caught.value.rule == "etcd-unit-changed"
+    assert changed.starts == 0
 
 
 def test_a_stop_masks_so_that_no_boot_and_no_upgrade_starts_it(node: FakeNode) -> None:

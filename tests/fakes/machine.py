@@ -12,7 +12,7 @@ from pathlib import Path
 
 from keel.errors import AlertFailed, DiskTrouble, ProcFailed
 from keel.monitor import Sample
-from keel.ports import Clock, Completed, UnitState
+from keel.ports import Clock, Completed, UnitRuns, UnitState
 from keel.system.locks import Flocks
 from keel.types import Endpoint
 from tests.fakes.effects import Effects
@@ -73,6 +73,9 @@ class FakeUnit:
     """The mask is of --runtime."""
     stale: bool = False
     starts: int = 0
+    starting: bool = False
+    """What comes before its program runs (ExecStartPre)."""
+    runs: UnitRuns = field(default_factory=UnitRuns)
 
 
 def _mask(unit: FakeUnit) -> str:
@@ -105,10 +108,11 @@ class FakeUnits:
         return UnitState(
             active="failed" if found.failed else "active" if found.active else "inactive",
             sub="running" if found.active else "dead",
-            main_pid=1000 + found.starts if found.active else 0,
+            main_pid=1000 + found.starts if found.active and not found.starting else 0,
             invocation_id=f"{found.starts:032x}" if found.starts else "",
             enabled=_mask(found) or ("enabled" if found.enabled else "disabled"),
             stale=found.stale,
+            runs=found.runs,
         )
 
     def start(self, *units: str, block: bool = True) -> None:
@@ -191,7 +195,11 @@ class FakeUnits:
             raise ProcFailed(["systemctl", "start", unit], 1, f"Unit {unit} is masked.")
         found.starts += 1
         found.active, found.failed = True, False
-        went = self.on_start.get(unit, lambda: True)()
+        found.starting = True
+        try:
+            went = self.on_start.get(unit, lambda: True)()
+        finally:
+            found.starting = False
         if not went:
             found.active, found.failed = False, went is False
 

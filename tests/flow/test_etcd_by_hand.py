@@ -9,6 +9,7 @@ import pytest
 
 from keel.cli import status
 from keel.mesh import etcdmember, etcdplan, etcdstore
+from keel.ports import UnitRuns
 from tests.fakes.etcd import UNIT, Member
 from tests.flow.growing import BORN, the_cluster, three_voters
 from tests.flow.world import World
@@ -150,6 +151,61 @@ def test_an_etcd_that_ends_whenever_it_is_started_is_not_said_to_wait_for_a_lead
     assert "journalctl -u etcd" in text
     assert "recover --replace" in text
     assert "election" not in status.text(status.look(world.host("c")))
+
+
+def without_the_guard(world: World) -> Callable[[], bool]:
+    """`systemctl revert etcd`, and c's etcd starts as Debian's unit would have it."""
+    node = world.net.nodes["c"]
+    node.paths.etcd_drop_in.unlink()
+    guard = world.etcd.guards["c"]
+    world.etcd.guards["c"] = lambda: True
+    node.units.restart(UNIT)
+    return guard
+
+
+def test_an_etcd_that_was_started_without_the_guard_is_told_and_not_touched(world: World) -> None:
+    guard = without_the_guard(world)
+    (text,) = said(world, "c", "etcd-unguarded")
+    assert "`keel mesh etcd tend`" in text  # first keel's settings have to be there
+    starts = world.net.nodes["c"].units.unit(UNIT).starts
+    for _ in range(2):
+        world.timers(*BORN)
+    assert world.net.nodes["c"].paths.etcd_drop_in.exists()
+    assert world.net.nodes["c"].units.unit(UNIT).starts == starts
+    (text,) = said(world, "c", "etcd-unguarded")
+    assert text.endswith("`systemctl restart etcd`")
+    duty = next(one for one in world.tend("c") if one.name == "etcd")
+    assert "without keel's guard" in duty.text
+    world.etcd.guards["c"] = guard
+    world.net.nodes["c"].units.restart(UNIT)
+    world.timers(*BORN)
+    assert [status.look(world.host(name))["warnings"] for name in BORN] == [[], [], []]
+
+
+def test_one_that_does_not_answer_either_says_that_it_was_not_let_start(world: World) -> None:
+    without_the_guard(world)
+    del world.etcd.processes["c"]
+    world.timers(*BORN)
+    assert said(world, "c", "etcd-unguarded")
+    assert said(world, "c", "etcd-down") == []
+
+
+def test_a_unit_that_somebody_changed_is_told_and_starts_nothing(world: World) -> None:
+    unit = world.net.nodes["c"].units.unit(UNIT)
+    unit.runs = UnitRuns(start="{ path=/opt/etcd ; argv[]=/opt/etcd ; }")
+    world.timers(*BORN)
+    (text,) = said(world, "c", "etcd-unit-changed")
+    assert "another program, /opt/etcd" in text
+    assert "systemctl cat etcd" in text
+    world.net.nodes["c"].units.stop(UNIT)
+    starts = unit.starts
+    world.timers(*BORN)
+    assert unit.starts == starts
+    assert said(world, "c", "etcd-unit-changed")
+    assert said(world, "c", "etcd-down") == []
+    unit.runs = UnitRuns()
+    world.timers(*BORN)
+    assert [status.look(world.host(name))["warnings"] for name in BORN] == [[], [], []]
 
 
 def as_rows(value: object) -> list[dict[str, str]]:

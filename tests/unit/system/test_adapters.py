@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from keel.errors import BadValue, DeadlinePassed, DiskTrouble, LockHeld, ProcFailed
-from keel.ports import Completed, UnitState
+from keel.ports import Completed, UnitRuns, UnitState
 from keel.system.chance import SystemChance
 from keel.system.clock import SystemClock
 from keel.system.console import Colour, StderrConsole, use_colour
@@ -159,7 +159,10 @@ def test_the_state_of_a_unit_is_parsed() -> None:
     proc = FakeProc()
     proc.answers["systemctl", "show"] = (
         b"ActiveState=active\nSubState=running\nMainPID=7\nInvocationID=ab\nUnitFileState=enabled\n"
-        b"NeedDaemonReload=yes\n"
+        b"NeedDaemonReload=yes\nUser=etcd\n"
+        b"ExecStart={ path=/usr/bin/etcd ; argv[]=/usr/bin/etcd $DAEMON_ARGS ; pid=7 }\n"
+        b"ExecStartPre={ path=/bin/true ; argv[]=/bin/true ; pid=5 }\n"
+        b"ExecStartPre={ path=/guard ; argv[]=/guard ; pid=6 }\n"
     )
     assert Systemd(proc).state("etcd.service") == UnitState(
         active="active",
@@ -168,6 +171,12 @@ def test_the_state_of_a_unit_is_parsed() -> None:
         invocation_id="ab",
         enabled="enabled",
         stale=True,
+        runs=UnitRuns(
+            start="{ path=/usr/bin/etcd ; argv[]=/usr/bin/etcd $DAEMON_ARGS ; pid=7 }",
+            before="{ path=/bin/true ; argv[]=/bin/true ; pid=5 }\n"
+            "{ path=/guard ; argv[]=/guard ; pid=6 }",
+            user="etcd",
+        ),
     )
     assert proc.calls[0].argv[-2:] == ("--", "etcd.service")
 
