@@ -96,7 +96,7 @@ def etcd_text(etcd: Mapping[str, Any]) -> str:
         lines.append(_NOT_BORN)
     if etcd["voters"]:
         names = {one["id"]: one["name"] for one in etcd["members"]}
-        leader = names.get(etcd["leader"]) or etcd["leader"] or "<none>"
+        leader = names.get(etcd["leader"], etcd["leader"]) if etcd["leader"] else "<none>"
         if etcd["source"] != "etcd":
             lines.append(f"{_SOURCES[etcd['source']]}; who is silent did not answer now")
         lines.append(
