@@ -13,7 +13,7 @@ from datetime import datetime
 
 from keel import codec
 from keel.mesh import clocks, etcdlook, etcdplan, expulsion
-from keel.mesh.etcdids import id_text
+from keel.mesh.etcdids import PEER_PORT, id_text
 from keel.mesh.etcdlist import Listed
 from keel.mesh.etcdlook import EtcdSeen, Phase, Role
 from keel.mesh.etcdwords import Alarm, alarm_in
@@ -35,6 +35,14 @@ LISTED = "; while it is listed the cluster has no fault tolerance"
 UNSEEN = "; whether its etcd serves cannot be seen from here"
 BLIND = frozenset({"member-blocked", "clock-off"})
 """Causes that hide a voter from this node alone: it may serve very well."""
+CUT_OFF = (
+    "the others may serve without this node: `keel mesh status` on another member says whether they"
+    " do"
+)
+ALL_UP = (
+    "their nodes answer on the mesh: `keel mesh etcd status` on each of them; or a firewall shuts"
+    f" TCP port {PEER_PORT} on the overlay"
+)
 MASKED = "its unit is masked, and keel takes no operator's mask off"
 UNMASK = "`systemctl unmask etcd`, then `keel mesh etcd tend`"
 DAMAGED = (
@@ -93,15 +101,25 @@ def _cluster_warnings(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
     voters, quorum, spare = fault_tolerance(seen, etcd)
     silent = _silent(seen, etcd)
     if not etcd.known.leader and (etcd.status is not None or spare < 0):
-        names = ", ".join(sorted(name_of(seen, one) for one in silent)) or "<none>"
-        detail = f"{quorum} of {voters} voters are needed; silent: {names}"
-        return [*found, warn("etcd-no-quorum", detail=detail)]
+        return [*found, _no_quorum(seen, etcd, f"{quorum} of {voters} voters are needed")]
     causes = sorted(_cause(seen, etcd, one) for one in silent)
     found += [warn(code, subject=name) for code, name in causes if code == "etcd-voter-silent"]
     if spare <= 0 and voters < SAFE_VOTERS:
         detail = f"{quorum} of {voters} voters are needed and no more are healthy"
         found.append(warn("etcd-no-fault-tolerance", detail=detail, remedy=MORE_VOTERS))
     return found
+
+
+def _no_quorum(seen: MeshSeen, etcd: EtcdSeen, needed: str) -> Warning:
+    """This node's own etcd is silent because the others are, and those perhaps only here."""
+    silent = [one for one in _silent(seen, etcd) if one.address != seen.node.address]
+    names = ", ".join(sorted(name_of(seen, one) for one in silent)) or "<none>"
+    remedy = ""
+    if seen.alone:
+        remedy = CUT_OFF
+    elif all(_cause(seen, etcd, one)[0] == "etcd-voter-silent" for one in silent):
+        remedy = ALL_UP
+    return warn("etcd-no-quorum", detail=f"{needed}; silent: {names}", remedy=remedy)
 
 
 def _is_in(etcd: EtcdSeen) -> bool:

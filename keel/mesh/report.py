@@ -31,7 +31,6 @@ ALONE = (
     "no member answers: see this node's own network first; then whether {name} runs and its UDP"
     " port can be reached"
 )
-"""Rather one node is cut off than all others are down."""
 UNANSWERED = (
     "look again in half a minute: `keel mesh status`, also on {name}; if it stays so, a firewall on"
     f" one of the two shuts TCP port {CHANNEL_PORT} on the overlay, or full packets do not pass"
@@ -207,11 +206,10 @@ def _machine_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
 
 def mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
     found = _machine_warnings(spec, seen)
-    alone = len(seen.members) > 1 and all(one.state is Liveness.DOWN for one in seen.members)
     for one in seen.members:
         name = one.member.display
         if one.state is Liveness.DOWN:
-            remedy = ALONE.format(name=name) if alone else ""
+            remedy = ALONE.format(name=name) if seen.alone else ""
             found.append(warn("member-down", subject=name, detail=_silence(one), remedy=remedy))
         elif one.state is Liveness.SUSPECT:
             remedy = UNANSWERED.format(name=name) if _is_heard(one) else ""

@@ -73,6 +73,13 @@ class MeshSeen:
     tend_silent: Mapping[SigningKey, datetime]
     """Since when nothing tends the registry of a node, this one's too; those that say so."""
 
+    @property
+    def alone(self) -> bool:
+        """Whether none of several members is heard: rather this node is cut off than all of them
+        are down at once."""
+        down = sum(one.state is Liveness.DOWN for one in self.members)
+        return down == len(self.members) > 1
+
 
 def whole(host: Host, spec: Spec) -> tuple[MeshSeen, EtcdSeen]:
     """One look at the mesh and at the registry. This node's own etcd is asked, and what shows the

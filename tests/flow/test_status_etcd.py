@@ -126,6 +126,15 @@ def etcd_of_another_down(world: World) -> str:
     return "a"
 
 
+def others_etcd_down(world: World) -> str:
+    """Every node is up, and only one etcd."""
+    formed(world)
+    for name in "bc":
+        world.net.nodes[name].units.stop("etcd.service")
+    world.etcd.settle()
+    return "a"
+
+
 def full(world: World) -> str:
     """c's database reached its quota, by a's word."""
     formed(world)
@@ -252,6 +261,7 @@ STATES: dict[str, Callable[[World], str]] = {
     "quorum-lost": quorum_lost,
     "quorum-lost-etcd-down": quorum_lost_and_etcd_down,
     "other-etcd-down": etcd_of_another_down,
+    "others-etcd-down": others_etcd_down,
     "two-voters": two_voters,
     "one-voter": one_voter,
     "out-of-the-list": out_of_the_list,
