@@ -160,6 +160,18 @@ def test_a_wrong_clock_issues_no_leaf(view: MemberView) -> None:
     assert waits_for(view) == ["the clock"]
 
 
+@pytest.mark.parametrize(
+    "change", [{}, {"clock_off": True, "has_leaf": True}, {"clock_off": True, "has_grant": False}]
+)
+def test_only_a_leaf_that_is_to_be_issued_waits_for_the_clock(change: dict[str, bool]) -> None:
+    assert waits_for(replace(IDLE, **change)) == []  # type: ignore[arg-type]
+
+
+def test_an_etcd_that_refuses_keel_waits_for_the_operator_alone() -> None:
+    view = replace(FORMED, barred=True, running=None)
+    assert (actions(view), waits_for(view)) == ([], ["the operator"])
+
+
 def test_without_a_grant_there_is_no_leaf_to_issue() -> None:
     view = replace(FRESH, has_grant=False)
     assert Action.ISSUE_LEAF not in actions(view)
@@ -182,6 +194,7 @@ def test_a_member_that_ends_by_itself_waits_for_no_election() -> None:
 def test_what_runs_is_not_stopped_by_a_wait() -> None:
     assert actions(replace(FORMED, window_open=True)) == []
     assert waits_for(replace(FORMED, window_open=True)) == []
+    assert waits_for(replace(STARTED, window_open=True)) == waits_for(STARTED)
 
 
 def test_a_quorum_is_waited_for_by_the_names_that_are_known() -> None:
@@ -206,6 +219,7 @@ def test_data_of_an_earlier_attempt_is_set_aside(marker: Marker) -> None:
     [
         (replace(STARTED, marker=None), "etcd-data-foreign"),
         (replace(STARTED, marker=Marker(formation=F2, attempt=1)), "etcd-data-foreign"),
+        (replace(STARTED, marker=Marker(formation=F2, attempt=2)), "etcd-data-foreign"),
         (replace(STARTED, marker=Marker(formation=F1, attempt=2)), "etcd-state-older"),
         (
             replace(FRESH, cluster=Cluster(), marker=Marker(formation=F1, attempt=1)),
@@ -223,7 +237,8 @@ def test_data_of_an_earlier_attempt_is_set_aside(marker: Marker) -> None:
         ),
     ],
     ids=[
-        "unmarked", "another formation's", "a later attempt's", "idle, and started before",
+        "unmarked", "another formation's", "a later one of another formation",
+        "a later attempt's", "idle, and started before",
         "formed, an earlier attempt's", "formed, no data", "formed, empty",
         "formed, no log", "unmarked, no log", "somebody's stray",
         "another cluster answers",

@@ -8,10 +8,11 @@ import pytest
 
 from keel import codec
 from keel.mesh import alerts
-from keel.mesh.alerts import HOLD, MAX_OPEN, REMIND, Alerts, Event
+from keel.mesh.alerts import MAX_OPEN, Alerts, Event
 from keel.mesh.warnings import Warning, warn
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+HOLD, REMIND = timedelta(minutes=5), timedelta(days=1)
 AT_ONCE = warn("etcd-failed", subject="renewal", detail="no answer")
 SLOW = warn("member-down", subject="b", detail="no answer for 50 s")
 HOOK, MAIL = "webhook 1", "mail root"
@@ -102,6 +103,15 @@ def test_what_a_channel_did_not_take_stays_due_and_the_failure_keeps_its_beginni
     assert (failing.since, failing.text) == (NOW, "it answered 500")
     state, events = tell(state, HOOK, NOW + HOLD)
     assert (events, state.failing) == ([Event.RAISED], ())
+
+
+def test_what_is_not_due_yet_is_not_forgotten_for_another_that_was_told() -> None:
+    state, events = tell(look(Alerts(), AT_ONCE, SLOW), HOOK)
+    assert events == [Event.RAISED]
+    state = alerts.only(state, [HOOK])
+    assert [one.code for one in state.open] == ["etcd-failed", "member-down"]
+    later = NOW + HOLD
+    assert tell(look(state, AT_ONCE, SLOW, at=later), HOOK, later)[1] == [Event.RAISED]
 
 
 def test_a_channel_that_the_spec_names_no_more_holds_nothing_up() -> None:
