@@ -502,6 +502,15 @@ def test_a_cluster_record_is_refused(raw: bytes, context: RecordContext, rule: s
     assert rule_of(lambda: check_record(raw, context, NOW)) == rule
 
 
+@pytest.mark.parametrize("issued", [-3599, 300])
+def test_a_cluster_record_lives_for_an_hour_and_a_clock_may_be_five_minutes_off(
+    issued: int,
+) -> None:
+    begins = NOW + issued * SOON
+    found = check_record(changed(issued=begins, expires=begins + HOUR), RECORD_CONTEXT, NOW)
+    assert not found.again
+
+
 def test_an_epoch_has_an_end() -> None:
     with pytest.raises(ValueError, match="out of range"):
         replace(BIRTH, epoch=2**63)

@@ -187,6 +187,12 @@ def test_from_the_signature_on_refusals_are_signed(
     assert caught.value.remedy()
 
 
+@pytest.mark.parametrize("seconds", [-300, 300])
+def test_a_message_is_fresh_for_five_minutes_either_way(seconds: int) -> None:
+    found = _accepted(_check(sealed_message(time=NOW + timedelta(seconds=seconds))))
+    assert found.message.sender == PEER.public
+
+
 def test_a_stale_message_is_told_both_clocks() -> None:
     turned = _turned(_check(sealed_message(time=NOW.replace(year=1970))))
     assert turned.rejection.details == {
