@@ -18,6 +18,7 @@ from keel.mesh.etcdlook import Phase
 from keel.mesh.etcdstate import Stage
 from keel.mesh.token import EtcdHint
 from keel.types import LOCALHOST, FormationId
+from keel.unitnames import FAST_TIMER
 from tests.fakes.etcd import UNIT
 from tests.flow.growing import (
     BORN,
@@ -167,6 +168,18 @@ def test_a_learner_that_never_starts_gives_way_after_an_hour_and_goes_last(world
     world.etcd.guards["d"] = guard
     grow(world, *"abcde")
     assert len(the_cluster(world).members) == 5
+
+
+def test_for_ten_minutes_a_learner_that_has_not_started_is_looked_for_every_few_seconds(
+    world: World,
+) -> None:
+    fast = world.net.nodes["a"].units.unit(FAST_TIMER)
+    world.etcd.guards["d"] = lambda: False
+    world.join("d", world.invite("a"))
+    for seconds, looked_for in ((1.0, True), (540.0, True), (120.0, False)):
+        world.net.clock.sleep(seconds)
+        assert membership(world).waiting[0].waiting_for == "d"
+        assert fast.active is looked_for
 
 
 def test_a_slow_learner_is_never_taken_out(world: World) -> None:
