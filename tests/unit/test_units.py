@@ -150,6 +150,28 @@ def test_a_pass_of_the_tend_ends_before_the_next() -> None:
     assert (limit, period) == ("4min", "5min")
 
 
+@pytest.mark.parametrize(
+    ("timer", "key", "period", "accuracy"),
+    [
+        pytest.param("keel-mesh-sync", "OnUnitActiveSec", "60s", "5s", id="sync"),
+        pytest.param("keel-mesh-etcd", "OnUnitActiveSec", "5min", "10s", id="tend"),
+        pytest.param("keel-mesh-etcd-fast", "OnUnitInactiveSec", "5s", "500ms", id="fast"),
+    ],
+)
+def test_a_timer_has_the_period_that_is_promised(
+    timer: str, key: str, period: str, accuracy: str
+) -> None:
+    keys = section(SYSTEMD / f"{timer}.timer", "Timer")
+    assert (keys[key], keys["AccuracySec"]) == ([period], [accuracy])
+
+
+def test_the_fast_timer_is_never_enabled_and_the_others_are() -> None:
+    enabled = {p.stem: section(p, "Install").get("WantedBy") for p in SYSTEMD.glob("*.timer")}
+    assert enabled.pop("keel-mesh-etcd-fast") is None
+    assert set(map(tuple, filter(None, enabled.values()))) == {("timers.target",)}
+    assert None not in enabled.values()
+
+
 def test_services_that_touch_the_machine_wait_for_a_mesh() -> None:
     genesis = str(Paths().genesis)
     for path in SERVICES:
