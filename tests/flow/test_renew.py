@@ -300,15 +300,28 @@ def test_without_a_holder_an_intermediate_waits(world: World) -> None:
     assert "none is a member now" in caught.value.summary()
 
 
-def test_a_grant_that_its_member_did_not_take_yet_replaces_nothing(world: World) -> None:
-    there, here = world.host("b"), world.host("a")
+def grant_anew(world: World, name: str) -> None:
+    """The holder a signed it, and its member has not heard of it."""
+    there, here = world.host(name), world.host("a")
     etcdstore.begin_intermediate(there)
-    asked = etcdcredentials.enrolment(there, world.loaded("b"))
+    asked = etcdcredentials.enrolment(there, world.loaded(name))
     admitted = {one.key: one.address for one in world.loaded("a").view.members}
     with store.locked(here, "the mesh"):
         etcdissue.grant(here, world.loaded("a"), asked, admitted=admitted)
-    found = tend(world, "a")["superseded"]
+
+
+@pytest.mark.parametrize("formed", [True, False], ids=["in a cluster", "without one"])
+def test_a_grant_that_its_member_did_not_take_yet_replaces_nothing(
+    tmp_path: Path, formed: bool
+) -> None:
+    made = three_in_a_cluster(tmp_path) if formed else World(tmp_path)
+    if not formed:
+        made.mesh("ab")
+        made.timers("a", "b")
+    grant_anew(made, "b")
+    found = tend(made, "a")["superseded"]
     assert [one.waiting_for for one in found.waiting] == ["b"]
+    assert crl(made, "a").revoked == ()
 
 
 def test_of_members_without_a_cluster_their_signed_word_is_enough(tmp_path: Path) -> None:
