@@ -29,7 +29,7 @@ class Reservation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReserveView:
     """A member that is asked to reserve itself. `holder`: who holds the root as far as it knows;
-    `authority`: it holds one itself; `asker_name`, `held_name`: as it shows them."""
+    `authority`: it holds one itself; `held_name`: whom it is reserved for, as it shows it."""
 
     me: SigningKey
     capable: bool

@@ -34,10 +34,8 @@ from keel.spec.model import Spec, TcpBound, capability
 from keel.types import Capability, Endpoint, WgKey
 from keel.unitnames import (
     CHANNEL_SOCKET,
-    CHANNEL_UNIT,
     FAST_TIMER,
     MESH_UNIT,
-    PASSES_SOCKET,
     PASSES_UNIT,
     PULLED_IN,
     TEND_UNIT,
@@ -247,7 +245,7 @@ def wake_tend(host: Host, node: Node, merged: Merged) -> None:
 
 def stop_units(host: Host) -> None:
     """The reverse of start_units."""
-    for unit in (*TIMERS, CHANNEL_SOCKET, CHANNEL_UNIT, PASSES_SOCKET, PASSES_UNIT, MESH_UNIT):
+    for unit in (*TIMERS, CHANNEL_SOCKET, *PULLED_IN, MESH_UNIT):
         if unit not in PULLED_IN:
             host.units.disable(unit)
         host.units.stop(unit)
