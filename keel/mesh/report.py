@@ -27,6 +27,8 @@ CLOCK_LIMIT = timedelta(seconds=60)
 """The channel refuses at 300 s; a person should know long before."""
 LONG_SILENCE = timedelta(minutes=10)
 """Of all members at once; links are mended in less, and the timers have tried ten times."""
+SHAKEN = timedelta(seconds=180)
+"""WireGuard makes a new handshake every two minutes and trusts none for longer than three."""
 ALONE = (
     "no member answers: see this node's own network first; then whether {name} runs and its UDP"
     " port can be reached"
@@ -36,6 +38,11 @@ UNANSWERED = (
     f" one of the two shuts TCP port {CHANNEL_PORT} on the overlay, or full packets do not pass"
 )
 """Its packets arrive; only its answers do not."""
+ONE_WAY = (
+    "packets from {name} arrive here, and none of this node's there: see whether {name}'s UDP port"
+    " can be reached from here, and what its firewall and the one before it let in"
+)
+"""It begins one handshake after the other, and none ends."""
 
 Document = dict[str, object]
 
@@ -76,7 +83,7 @@ def document(
 
 def warnings(spec: Spec, seen: MeshSeen, etcd: EtcdSeen, now: datetime) -> tuple[Warning, ...]:
     """Every warning that holds now, the mesh's first."""
-    return etcdwarnings.warnings(spec, seen, etcd, now, mesh_warnings(spec, seen))
+    return etcdwarnings.warnings(spec, seen, etcd, now, mesh_warnings(spec, seen, now))
 
 
 def _by_name(rows: Iterable[Document]) -> list[Document]:
@@ -204,7 +211,7 @@ def _machine_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
     return found
 
 
-def mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
+def mesh_warnings(spec: Spec, seen: MeshSeen, now: datetime) -> list[Warning]:
     found = _machine_warnings(spec, seen)
     for one in seen.members:
         name = one.member.display
@@ -212,7 +219,7 @@ def mesh_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
             remedy = ALONE.format(name=name) if seen.alone else ""
             found.append(warn("member-down", subject=name, detail=_silence(one), remedy=remedy))
         elif one.state is Liveness.SUSPECT:
-            remedy = UNANSWERED.format(name=name) if _is_heard(one) else ""
+            remedy = _unanswered(one, now).format(name=name) if _is_heard(one) else ""
             found.append(warn("member-suspect", subject=name, detail=_silence(one), remedy=remedy))
         offset = one.clock_offset
         if offset is not None and abs(offset) >= CLOCK_LIMIT:
@@ -283,6 +290,11 @@ def _exposed(one: Exposed) -> Warning:
 
 def _is_heard(one: MemberSeen) -> bool:
     return one.silent_seconds is not None and one.silent_seconds < SUSPECT_SECONDS
+
+
+def _unanswered(one: MemberSeen, now: datetime) -> str:
+    shaken = one.peer.latest_handshake if one.peer else None
+    return UNANSWERED if shaken is not None and abs(now - shaken) < SHAKEN else ONE_WAY
 
 
 def _silence(one: MemberSeen) -> str:

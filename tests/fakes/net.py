@@ -28,6 +28,7 @@ from tests.fakes.wireguard import Device, Peer
 CONNECT_SECONDS = 10.0
 KEEPALIVE_SECONDS = 10.0
 KEEPALIVE_BYTES = 32
+HANDSHAKE_BYTES = 148
 
 CARRIED: Counter[str] = Counter()
 """How many requests all nets of this process carried, by what became of them: what a test costs, in
@@ -100,6 +101,7 @@ class FakeNet:
         self.exchanges: list[Exchange] = []
         self.healed_at = 0.0
         self._cuts: set[frozenset[str]] = set()
+        self._one_ways: set[tuple[str, str]] = set()
         self.clock.every(KEEPALIVE_SECONDS, self._keepalives)
         self._random = random.Random(seed)
         self._seed = seed
@@ -126,6 +128,12 @@ class FakeNet:
         """No packet between two nodes until healed."""
         self._cuts.add(frozenset((one, other)))
 
+    def one_way(self, source: str, target: str) -> None:
+        """Until healed, packets pass from the one to the other and not back: handshakes arrive, and
+        none is ever answered."""
+        self.cut(source, target)
+        self._one_ways.add((source, target))
+
     def partition(self, *groups: Collection[str]) -> None:
         """Cut every pair of nodes that are not in one group; unnamed nodes are left alone."""
         for at, group in enumerate(groups):
@@ -136,6 +144,7 @@ class FakeNet:
 
     def heal(self) -> None:
         self._cuts.clear()
+        self._one_ways.clear()
         self.healed_at = self.clock.monotonic()
 
     def lose(
@@ -266,12 +275,23 @@ class FakeNet:
         for node in self.nodes.values():
             for device in node.wireguard.devices.values():
                 for peer in device.peers.values():
+                    if peer.wanted.keepalive_seconds:
+                        self._arrives(node, device, peer)
                     session = self._far_end(node, device, peer)
                     if session is not None and peer.wanted.keepalive_seconds:
                         session.far_peer.received += KEEPALIVE_BYTES
                         peer.sent += KEEPALIVE_BYTES
                         peer.latest_handshake = node.clock.now()
                         peer.endpoint = session.far.endpoint(session.far_device.port)
+
+    def _arrives(self, node: FakeNode, device: Device, peer: Peer) -> None:
+        """The handshakes of one whose packets pass and who hears no answer."""
+        for source, target in self._one_ways:
+            far = self.nodes[target]
+            for far_device in far.wireguard.devices.values() if source == node.name else ():
+                found = far_device.peers.get(device.key)
+                if found is not None and far_device.key == peer.wanted.key:
+                    found.received += HANDSHAKE_BYTES
 
 
 class FakeChannel:

@@ -234,7 +234,8 @@ def test_a_cluster_is_counted_in_the_textfile(tmp_path: Path) -> None:
 def silent(world: World, name: str) -> list[str]:
     host, spec = world.host(name), world.spec(name)
     seen = status.look(host, spec)
-    return [w.subject for w in report.mesh_warnings(spec, seen) if w.code == "tend-silent"]
+    found = report.mesh_warnings(spec, seen, host.clock.now())
+    return [w.subject for w in found if w.code == "tend-silent"]
 
 
 def test_what_nothing_tends_is_said_by_it_by_the_others_and_by_the_textfile(world: World) -> None:

@@ -40,7 +40,7 @@ def peer(world: World, name: str, of: str) -> Peer:
 
 def codes(world: World, name: str) -> list[str]:
     seen = look(world.host(name), world.spec(name))
-    return [one.code for one in mesh_warnings(world.spec(name), seen)]
+    return [one.code for one in mesh_warnings(world.spec(name), seen, world.net.clock.now())]
 
 
 def hears(world: World, name: str) -> bool:

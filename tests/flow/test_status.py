@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from keel.cli import status as cli
-from keel.mesh import drafts, roster, store, wire
+from keel.mesh import drafts, report, roster, status, store, wire
 from tests.flow.steady import steady, steady_text
 from tests.flow.world import World
 
@@ -68,6 +69,17 @@ def cut_off(world: World) -> None:
 def clock_off(world: World) -> None:
     without_etcd(world)
     world.net.nodes["b"].clock.wrong_by = timedelta(seconds=200)
+
+
+def one_way(world: World) -> None:
+    """Packets pass from c to a, and none from a to c."""
+    formed(world)
+    cli.look(world.host("a"))
+    world.net.one_way("c", "a")
+    for _ in range(4):
+        world.net.clock.sleep(60)
+        cli.look(world.host("a"))
+    world.etcd.settle()
 
 
 def clock_far_off(world: World) -> None:
@@ -141,6 +153,7 @@ STATES: dict[str, tuple[Callable[[World], None], str]] = {
     "down": (down, "a"),
     "cut-off": (cut_off, "a"),
     "clock-off": (clock_off, "a"),
+    "one-way": (one_way, "a"),
     "clock-far-off": (clock_far_off, "a"),
     "cloned": (cloned, "a"),
     "unconfirmed": (unconfirmed, "b"),
@@ -239,3 +252,23 @@ def test_a_voter_whose_mode_was_taken_back_is_told_that_it_still_is_one(tmp_path
     assert "counts this node as its voter" in told["text"]
     assert "`installation: {mode: cloud_advanced}`" in told["remedy"]
     assert "mode-kept" not in codes(world, "a")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "carries"),
+    [(None, False), (0, True), (179, True), (-179, True), (181, False), (-181, False)],
+    ids=["no handshake ever", "just now", "just in time", "a clock set back", "old", "far ahead"],
+)
+def test_a_link_carries_both_ways_while_handshakes_end(
+    seconds: int | None, carries: bool, tmp_path: Path
+) -> None:
+    world = World(tmp_path)
+    suspect(world)
+    spec, now = world.spec("a"), world.net.clock.now()
+    seen = status.look(world.host("a"), spec)
+    (one,) = seen.members
+    assert one.peer is not None
+    ended = None if seconds is None else now - timedelta(seconds=seconds)
+    met = replace(one, silent_seconds=0.0, peer=replace(one.peer, latest_handshake=ended))
+    (told,) = report.mesh_warnings(spec, replace(seen, members=(met,)), now)
+    assert told.remedy.startswith("look again" if carries else "packets from b arrive here")
