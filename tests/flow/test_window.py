@@ -357,6 +357,21 @@ def test_while_one_waits_other_changes_are_refused_and_change_nothing(
     assert seen(world, "a") == machine
 
 
+def test_of_two_changes_at_once_the_one_that_armed_first_stands(world: World) -> None:
+    """The other one has looked already, and asks the members just then."""
+    world.net.delay("a", "b", 1.0)
+    world.net.clock.after(1.0, lambda: world.open_window("a", "c"))
+    machine = seen(world, "a")
+    with pytest.raises(Refused) as refused:
+        world.remove("a", "b")
+    assert refused.value.rule == "window-open"
+    waiting = store.load_window(world.host("a"))
+    assert waiting is not None
+    assert waiting.removing is not None
+    assert waiting.removing.name == "c"
+    assert seen(world, "a") == machine
+
+
 def test_settings_that_cannot_be_read_stop_the_node_with_their_path(world: World) -> None:
     node = world.net.nodes["a"]
     node.paths.settings.write_bytes(b"{")
