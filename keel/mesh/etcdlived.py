@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from keel.errors import KeelError
 from keel.mesh import etcdown, etcdstart, etcdstore, selfrecord, store, talk
-from keel.mesh.duty import Duty, nothing
+from keel.mesh.duty import Duty, done, nothing
 from keel.mesh.etcdmsg import PROBE, PROBE_SECONDS, Probe, ProbeAnswer
 from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.store import Node
@@ -41,6 +41,9 @@ def duty(host: Host, spec: Spec) -> Duty:
             stamp = f"{host.clock.monotonic():.0f} {start}".encode()
             store.keep_hint(host, host.paths.lived_counted, stamp)
         selfrecord.refresh(host, spec, store.require(host), lived=lived.counter)
+    if not _is_told(host):
+        text = f"counted {lived.counter}; told once the others were asked what is new"
+        return done(NAME, text, is_open=True)
     return nothing(NAME, f"counted {lived.counter}")
 
 
