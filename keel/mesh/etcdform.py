@@ -29,6 +29,7 @@ from keel.mesh import (
     etcdstate,
     etcdstore,
     etcdtend,
+    fitness,
     forming,
     members,
     store,
@@ -90,7 +91,8 @@ def preview(host: Host, spec: Spec, *, without: Sequence[str] = ()) -> Preview:
         for one in view.peers
         if one.answer is not None and one.answer.capability is Capability.ETCD
     ]
-    found = etcdmeasure.examine(host, spec, node, wanted)
+    silent = ((one.name, one.why) for one in forming.silent(view))
+    found = (*etcdmeasure.examine(host, spec, node, wanted), *fitness.unheard(silent))
     try:
         return Preview(plan=forming.decide(view), refusal=None, checks=found)
     except Refused as refusal:

@@ -16,6 +16,7 @@ from keel.mesh import (
     etcdstore,
     etcdtaken,
     selfrecord,
+    spread,
     store,
     talk,
 )
@@ -31,6 +32,7 @@ from keel.mesh.forming import FormView, Peer
 from keel.mesh.members import Member
 from keel.mesh.reservation import Reservation, live
 from keel.mesh.store import Node
+from keel.mesh.wgconf import FULL_PACKET
 from keel.ports import Deadline, Host
 from keel.spec.model import Spec
 from keel.types import LOCALHOST, Capability, Fingerprint, SigningKey
@@ -38,6 +40,8 @@ from keel.types import LOCALHOST, Capability, Fingerprint, SigningKey
 BEHIND_SECONDS = 60.0
 """A member that came back hears the others within its sync's period, most often within seconds."""
 PAUSE_SECONDS = 2.0
+NARROW = "narrow"
+ONLY_SMALL = f"it answers small messages, and full packets ({FULL_PACKET} bytes) do not pass"
 
 
 def observe(
@@ -59,6 +63,8 @@ def observe(
         host.console.waiting(f"{names} was away and asks the others first who still is a member")
         host.clock.sleep(PAUSE_SECONDS)
         heard |= _ask(host, node, away)
+    for member in _narrow(host, node, heard, without):
+        heard[member] = PeerError(member.display, NARROW, ONLY_SMALL)
     ledger = etcdstore.load_ledger(host)
     peers = tuple(_peer(ledger, member, heard[member]) for member in others)
     return _view(host, spec, node, peers, without, reserved), {one.display: one for one in others}
@@ -76,6 +82,25 @@ def _ask(
         path=ETCD_PATH,
         timeout_seconds=PROBE_SECONDS,
     )
+
+
+def _narrow(
+    host: Host,
+    node: Node,
+    heard: Mapping[Member, Answered[ProbeAnswer] | KeelError],
+    without: frozenset[SigningKey],
+) -> tuple[Member, ...]:
+    """Who answers small messages only: whatever it said now, no further step gets through."""
+    said = [one for one, answer in heard.items() if isinstance(answer, Answered)]
+    full = spread.answered(spread.ping(host, node, said, full=True)) if said else ()
+    silent = [
+        one
+        for one, answer in heard.items()
+        if one not in full
+        and one.key not in without
+        and (one in said or spread.said_at(answer) is None)
+    ]
+    return tuple(spread.small_only(host, node, silent))
 
 
 def _is_behind(heard: Answered[ProbeAnswer] | KeelError) -> bool:

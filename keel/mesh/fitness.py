@@ -6,11 +6,13 @@ The limits are those of etcd's timers here (heartbeat 300 ms, election 5 s; E17)
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv6Address
 
 from keel.mesh.formmsg import ForeignEtcd, Link, Measured
+from keel.mesh.wgconf import FULL_PACKET
 
 ROUND_TRIP_SECONDS = 0.5
 """An election takes some round trips: ten of them fit into its time-out."""
@@ -24,6 +26,11 @@ FREE_BYTES = 1 << 30
 """The quota of 256 MiB four times: data, log, a snapshot on its way in, and room to defragment."""
 LEAST_MTU = 1280
 LEAST_ETCD = (3, 5, 16)
+SILENT = (
+    "`keel mesh status` here says why {name} gives no answer; where full packets do not pass,"
+    f" network.wireguard.mtu: {LEAST_MTU} on both sides, and the network between has to carry"
+    f" {FULL_PACKET} bytes"
+)
 
 
 class Verdict(StrEnum):
@@ -71,6 +78,11 @@ def checks(members: tuple[Examined, ...]) -> tuple[Check, ...]:
     return tuple(found)
 
 
+def unheard(silent: Iterable[tuple[str, str]]) -> tuple[Check, ...]:
+    """What is known of those, by name and reason, that gave no answer to measure."""
+    return tuple(_no("answer", name, why, SILENT.format(name=name)) for name, why in silent)
+
+
 def against(found: tuple[Check, ...]) -> tuple[Check, ...]:
     """What speaks against it."""
     return tuple(check for check in found if check.verdict is Verdict.NO_GO)
@@ -84,8 +96,7 @@ def _member(one: Examined) -> list[Check]:
                 "answer",
                 one.name,
                 one.why,
-                "it answers small messages and not this one of 4 KiB: lower network.wireguard.mtu"
-                " on both sides, or see `keel mesh status` there",
+                SILENT.format(name=one.name),
             )
         ]
     return [

@@ -168,19 +168,24 @@ def _taking_part(view: FormView) -> tuple[Peer, ...]:
             f"{_list(answering)} was to be left out, and answers",
             "run it again without `--without` for a member that answers",
         )
-    silent = [
+    kept_silent = silent(view)
+    if kept_silent and not view.formed:
+        raise Refused(
+            "form-silent",
+            "; ".join(f"{one.name}: {one.why}" for one in kept_silent),
+            "bring it back, or form without it: "
+            + " ".join(f"--without {one.name}" for one in kept_silent),
+        )
+    return tuple(one for one in view.peers if one.answer is not None)
+
+
+def silent(view: FormView) -> tuple[Peer, ...]:
+    """Who may be capable, kept silent, and is not left out by name."""
+    return tuple(
         one
         for one in view.peers
         if one.answer is None and (one.capable or not one.said) and one.key not in view.without
-    ]
-    if silent and not view.formed:
-        raise Refused(
-            "form-silent",
-            "; ".join(f"{one.name}: {one.why}" for one in silent),
-            "bring it back, or form without it: "
-            + " ".join(f"--without {one.name}" for one in silent),
-        )
-    return tuple(one for one in view.peers if one.answer is not None)
+    )
 
 
 def _check_peers(view: FormView, peers: tuple[Peer, ...]) -> None:

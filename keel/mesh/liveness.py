@@ -6,7 +6,8 @@ the one and before the other: it keeps both ends of that range.
 
 (V1) Up: a signed answer just now; or, when nobody asked, something surely received within 25 s.
 (V2) Down: surely nothing received for 45 s, or never.
-(V3) Suspect: what is between; also one whose packets arrive but who did not answer when asked.
+(V3) Suspect: what is between; also one whose packets arrive but who did not answer when asked, in
+     full packets: without those nothing works.
 (V4) Moments are seconds on the monotonic clock: a wall clock that jumps changes no verdict, and
      the samples live in /run, gone with the boot they belong to.
 """

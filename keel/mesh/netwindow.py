@@ -49,7 +49,9 @@ def open_window(host: Host, spec: Spec, change: Callable[[Node], Change]) -> Win
         change(node)
     others = talk.others(node)
     host.console.waiting(f"asking {_names(others)} for an answer before the change")
-    witnesses = [member.key for member in spread.answered(spread.ping(host, node, others))]
+    witnesses = [
+        member.key for member in spread.answered(spread.ping(host, node, others, full=True))
+    ]
     with store.locked(host, "the mesh"):
         refuse_open(host)
         node = store.require(host)
@@ -83,7 +85,7 @@ def await_members(host: Host, spec: Spec, found: Window) -> Window:
     while not deadline.passed(host.clock):
         node = store.require(host)
         asked = [member for member in node.view.members if member.key in found.witnesses]
-        answers = spread.answered(spread.ping(host, node, asked, with_self=True))
+        answers = spread.answered(spread.ping(host, node, asked, full=True, with_self=True))
         enough = window.suffices(found, [member.key for member in answers])
         if enough or _now(host, found).stage is not Stage.ARMED:
             return confirm(host, found)

@@ -35,7 +35,7 @@ ALONE = (
 )
 UNANSWERED = (
     "look again in half a minute: `keel mesh status`, also on {name}; if it stays so, a firewall on"
-    f" one of the two shuts TCP port {CHANNEL_PORT} on the overlay, or full packets do not pass"
+    f" one of the two shuts TCP port {CHANNEL_PORT} on the overlay"
 )
 """Its packets arrive; only its answers do not."""
 ONE_WAY = (
@@ -218,6 +218,8 @@ def mesh_warnings(spec: Spec, seen: MeshSeen, now: datetime) -> list[Warning]:
         if one.state is Liveness.DOWN:
             remedy = ALONE.format(name=name) if seen.alone else ""
             found.append(warn("member-down", subject=name, detail=_silence(one), remedy=remedy))
+        elif one.narrow:
+            found.append(warn("path-mtu", subject=name))
         elif one.state is Liveness.SUSPECT:
             remedy = _unanswered(one, now).format(name=name) if _is_heard(one) else ""
             found.append(warn("member-suspect", subject=name, detail=_silence(one), remedy=remedy))

@@ -7,7 +7,7 @@ from datetime import datetime
 from keel.errors import PeerError
 from keel.mesh.firewallrules import CHANNEL_PORT
 from keel.mesh.token import Token
-from keel.mesh.wgconf import find_peer
+from keel.mesh.wgconf import FULL_PACKET, find_peer
 from keel.ports import WgDevice
 
 NOTHING_CAME = (
@@ -18,7 +18,7 @@ NOTHING_CAME = (
 ONLY_WIREGUARD = (
     "WireGuard there answered, so port and token are right: its channel does not listen (`keel mesh"
     f" status` there), a firewall there shuts TCP port {CHANNEL_PORT}, or the network between"
-    " carries no full packets (1360 bytes); then run this again"
+    f" carries no full packets ({FULL_PACKET} bytes); then run this again"
 )
 
 

@@ -16,20 +16,28 @@ from keel.ports import Host, Meanwhile
 TELL_SECONDS = 15.0
 """What is told reaches whoever answers within it; sync tells the rest."""
 
+SMALL_SECONDS = 5.0
+"""A packet or two each way."""
+
 
 def ping(
     host: Host,
     node: Node,
     members: Iterable[Member],
     *,
+    full: bool = False,
     with_self: bool = False,
+    timeout_seconds: float = talk.PING_SECONDS,
     meanwhile: Meanwhile | None = None,
 ) -> Mapping[Member, Answered[HelloAnswer] | KeelError]:
-    """Ask each for a signed answer, in parallel; `with_self` tells it this node's newest self
-    record as well, which may have another endpoint; `meanwhile` is run while the answers are on
-    their way."""
-    record = selfrecord.newest(node) if with_self else None
-    body = Hello(digest=roster.digest(node.roster), record=record)
+    """Ask each for a signed answer, in parallel; `full`: in full packets, without which nothing but
+    such a ping works; `with_self` tells it this node's newest self record as well, which may have
+    another endpoint; `meanwhile` is run while the answers are on their way."""
+    body = Hello(
+        digest=roster.digest(node.roster),
+        record=selfrecord.newest(node) if with_self else None,
+        padding=bytes(exchange.FULL_BYTES if full else 0),
+    )
     return talk.ask_all(
         host,
         node,
@@ -37,9 +45,18 @@ def ping(
         exchange.HELLO,
         HelloAnswer,
         path=exchange.HELLO_PATH,
-        timeout_seconds=talk.PING_SECONDS,
+        timeout_seconds=timeout_seconds,
         meanwhile=meanwhile,
     )
+
+
+def small_only(
+    host: Host, node: Node, silent: Iterable[Member]
+) -> Mapping[Member, Answered[HelloAnswer]]:
+    """Of those that kept silent to what takes full packets, who answers a small message."""
+    asked = tuple(silent)
+    heard = ping(host, node, asked, timeout_seconds=SMALL_SECONDS) if asked else {}
+    return {member: answer for member, answer in heard.items() if isinstance(answer, Answered)}
 
 
 def answered(answers: Mapping[Member, object]) -> tuple[Member, ...]:

@@ -7,7 +7,7 @@ member is judged is keel.mesh.liveness's. Changes nothing but the samples in /ru
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,8 @@ class MemberSeen:
     peer: WgPeerState | None
     silent_seconds: float | None
     clock_offset: timedelta | None
+    narrow: bool
+    """It answers small messages and no full packets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +108,16 @@ def look(host: Host, spec: Spec, *, meanwhile: Meanwhile | None = None) -> MeshS
     """One look: the interface's counters, and a signed answer asked of every member at once."""
     node = store.require(host)
     asked = host.clock.now()
-    answers = spread.ping(host, node, talk.others(node), meanwhile=meanwhile)
+    others = talk.others(node)
+    answers = spread.ping(host, node, others, full=True, meanwhile=meanwhile)
     window = (asked, host.clock.now())
     device = host.wireguard.show(spec.network.wireguard.interface)
     samples = sample(host, device, answers)
     now = host.clock.monotonic()
+    members = tuple(_seen(m, samples, device, answers.get(m), now, window) for m in others)
+    suspect = [one.member for one in members if one.state is Liveness.SUSPECT]
+    narrow = spread.small_only(host, node, suspect)
+    answers = {**answers, **narrow}
     said = {
         member.key: answer.body.tend_silent_seconds
         for member, answer in answers.items()
@@ -121,9 +128,7 @@ def look(host: Host, spec: Spec, *, meanwhile: Meanwhile | None = None) -> MeshS
     return MeshSeen(
         node=node,
         device=device,
-        members=tuple(
-            _seen(m, samples, device, answers.get(m), now, window) for m in talk.others(node)
-        ),
+        members=tuple(replace(one, narrow=one.member in narrow) for one in members),
         tcp_bound=host.machine.tcp_bound_now(),
         open_window=store.load_window(host),
         pending=_pending(host, node),
@@ -188,6 +193,7 @@ def _seen(
         peer=_peer(device, member),
         silent_seconds=liveness.silent_seconds(taken, now=now),
         clock_offset=ahead_by(said_at, *window) if said_at else None,
+        narrow=False,
     )
 
 

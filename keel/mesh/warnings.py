@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from keel.mesh.firewallrules import CHANNEL_PORT
+from keel.mesh.wgconf import FULL_PACKET, MIN_MTU
 
 
 class Severity(StrEnum):
@@ -48,6 +49,13 @@ KINDS: Mapping[str, Kind] = {
         severity=Severity.WARNING,
         text="{subject} is suspect: {detail}",
         remedy="look again in half a minute: `keel mesh status`",
+    ),
+    "path-mtu": Kind(
+        severity=Severity.CRITICAL,
+        text="{subject} answers small messages and no full packets: the network between drops them,"
+        " and with them rosters, joins and etcd's larger writes",
+        remedy=f"network.wireguard.mtu: {MIN_MTU} in the spec on both sides, `keel spec apply`; if"
+        f" it is so already, the network between has to carry packets of {FULL_PACKET} bytes",
     ),
     "clock-off": Kind(
         severity=Severity.WARNING,

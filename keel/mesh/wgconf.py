@@ -25,6 +25,8 @@ from keel.types import Endpoint, WgKey, parse_wg_key
 
 PREFIX_LENGTH = 64
 MIN_MTU = 1280
+FULL_PACKET = MIN_MTU + 80
+"""Of that MTU below, where a full one has WireGuard's, UDP's and IPv6's headers besides."""
 """Below it Linux takes the IPv6 addresses off the interface."""
 
 _DEVICE_FIELDS = 4

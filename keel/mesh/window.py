@@ -5,8 +5,8 @@ Owns window.json and its rules; keel.mesh.netwindow arms, applies, confirms and 
 (W1) The record stands before the effect, and holds in place of the state below it while it is armed
      or confirmed: its subject is no peer, its settings are in force. So undoing is to end the
      record, wherever a process died.
-(W2) Witnesses are the members that answered a signed ping just before, the subject not counted; a
-     signed refusal is an answer. More than half of them have to answer again.
+(W2) Witnesses are the members that answered a signed ping in full packets just before, the subject
+     not counted; a signed refusal is an answer. More than half of them have to answer again.
 (W3) Only the operator confirms when nobody answered before, or when the change touches the path of
      an SSH session: one with the subject, or, as ports and endpoints are everybody's, with any
      address of the mesh.

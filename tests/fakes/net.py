@@ -29,6 +29,8 @@ CONNECT_SECONDS = 10.0
 KEEPALIVE_SECONDS = 10.0
 KEEPALIVE_BYTES = 32
 HANDSHAKE_BYTES = 148
+SMALL_BYTES = 1100
+"""What a message may have on a path that carries small packets only."""
 
 CARRIED: Counter[str] = Counter()
 """How many requests all nets of this process carried, by what became of them: what a test costs, in
@@ -102,6 +104,7 @@ class FakeNet:
         self.healed_at = 0.0
         self._cuts: set[frozenset[str]] = set()
         self._one_ways: set[tuple[str, str]] = set()
+        self._narrow: set[frozenset[str]] = set()
         self.clock.every(KEEPALIVE_SECONDS, self._keepalives)
         self._random = random.Random(seed)
         self._seed = seed
@@ -134,6 +137,10 @@ class FakeNet:
         self.cut(source, target)
         self._one_ways.add((source, target))
 
+    def narrow(self, one: str, other: str) -> None:
+        """Only small packets between two nodes until healed, and no word of it to the sender."""
+        self._narrow.add(frozenset((one, other)))
+
     def partition(self, *groups: Collection[str]) -> None:
         """Cut every pair of nodes that are not in one group; unnamed nodes are left alone."""
         for at, group in enumerate(groups):
@@ -145,6 +152,7 @@ class FakeNet:
     def heal(self) -> None:
         self._cuts.clear()
         self._one_ways.clear()
+        self._narrow.clear()
         self.healed_at = self.clock.monotonic()
 
     def lose(
@@ -204,7 +212,7 @@ class FakeNet:
         if far.effects.dead:
             self._record(near.name, far.name, path, "unreachable")
             return _failed(address, "unreachable", "no answer"), CONNECT_SECONDS
-        if self._lost("request", near.name, far.name, path):
+        if self._lost("request", near.name, far.name, path) or self._too_large(near, far, body):
             self._record(near.name, far.name, path, "request lost")
             return _failed(address, "timeout", "no answer in time"), CONNECT_SECONDS
         self._learn(session)
@@ -218,7 +226,7 @@ class FakeNet:
         except Crash:
             self._record(near.name, far.name, path, "receiver died")
             return _failed(address, "timeout", "no answer in time"), CONNECT_SECONDS
-        if self._lost("reply", near.name, far.name, path):
+        if self._lost("reply", near.name, far.name, path) or self._too_large(near, far, answer):
             self._record(near.name, far.name, path, "answer lost")
             return _failed(address, "timeout", "no answer in time"), CONNECT_SECONDS
         if self._session(near, address) is None:
@@ -226,6 +234,10 @@ class FakeNet:
             return _failed(address, "timeout", "no answer in time"), CONNECT_SECONDS
         self._record(near.name, far.name, path, "answered")
         return answer, back
+
+    def _too_large(self, near: FakeNode, far: FakeNode, message: bytes) -> bool:
+        narrow = frozenset((near.name, far.name)) in self._narrow
+        return narrow and len(message) > SMALL_BYTES
 
     def _lost(self, what: str, source: str, target: str, path: str) -> bool:
         if any(loss.takes(what, source, target, path) for loss in self.losses):
