@@ -77,6 +77,18 @@ def test_a_voter_leaves_and_the_others_take_it_out_of_their_list(tmp_path: Path)
     assert voters(world) == 2
 
 
+def test_a_change_to_the_network_that_begins_while_the_gates_are_asked_stops_a_leave(
+    tmp_path: Path,
+) -> None:
+    world = formed(tmp_path)
+    world.net.delay("c", "a", 1.0)
+    world.net.clock.after(1.0, lambda: world.open_window("c", "b"))
+    with pytest.raises(Refused) as refused:
+        world.leave("c")
+    assert refused.value.rule == "window-open"
+    assert world.loaded("c").view.removed == {}
+
+
 def everything(world: World, name: str) -> dict[str, bytes]:
     root = world.net.nodes[name].root
     return {str(one): one.read_bytes() for one in root.rglob("*") if one.is_file()}

@@ -274,6 +274,20 @@ def test_a_joiner_with_the_secret_is_told_what_became_of_the_invite(
     assert says in rejection.text
 
 
+@pytest.mark.parametrize(
+    ("state", "rule"),
+    [
+        pytest.param(FROZEN, "join-frozen", id="frozen"),
+        pytest.param(claimed(key=OTHER, name="echo"), "join-claimed", id="claimed by another"),
+    ],
+)
+def test_what_became_of_an_invite_whose_time_is_not_over_goes_before_the_clocks(
+    state: InviteState, rule: str
+) -> None:
+    early = sealed(request(time=NOW - timedelta(days=1)))
+    assert _denied(_judge(early, state, now=SOON)).rejection.rule == rule
+
+
 @pytest.mark.parametrize("name", ["echo", "foxtrot"])
 def test_a_name_that_a_claim_holds_is_told_with_the_invite_that_frees_it(name: str) -> None:
     claims = {
