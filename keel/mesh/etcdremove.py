@@ -5,8 +5,9 @@ Owns the order of effects around keel.mesh.expulsion's judgement. The peer goes 
 window, the certificates by keel.mesh.etcdrevoke.
 
 Rules:
-(R1) The gates are looked at before anything is signed; of two voters the one that goes is taken out
-     there and then, while both still carry the change.
+(R1) The gates are looked at before anything is signed or cut; of two voters the one that goes is
+     taken out there and then, while both still carry the change. By votes and by a block its peer
+     goes before its place can: so goes neither of two.
 (R2) Otherwise etcd is told last: the removal counts, the peer is gone, then `member remove`.
 (R3) Any tend that holds a counting removal finishes what is left of it; nobody else takes a member
      out. A removal that is local leaves etcd alone.
@@ -49,6 +50,7 @@ from keel.mesh.expulsion import Consent, Gate, Seat
 from keel.mesh.members import Member
 from keel.mesh.records import Admission, Genesis, Removal, SelfRecord, Vote
 from keel.mesh.store import Node
+from keel.mesh.window import Means
 from keel.outcome import Waiting
 from keel.ports import Deadline, Host
 from keel.types import Capability, EtcdMemberId, SigningKey
@@ -77,20 +79,25 @@ def before_removal(
     subject: Member,
     consent: Consent | None = None,
     *,
+    command: str,
+    means: Means = Means.REMOVAL,
     dry_run: bool = False,
 ) -> tuple[str, ...]:
-    """Pass the gates of a removal that is to count mesh-wide, before its window opens; what the
-    operator has to know first. Refused (removal-no-quorum, removal-one-voter). Changes nothing but
-    with consent to one voter: that member is out of etcd's list when this returns (R1). `dry_run`:
-    changes nothing."""
-    if subject.capability is not Capability.ETCD:
+    """Pass the gates of a removal before its window opens; what the operator has to know first.
+    Refused (removal-no-quorum, removal-one-voter). Changes nothing but with consent to one voter:
+    that member is out of etcd's list when this returns (R1). `dry_run`: changes nothing.
+    `command`: what was typed, without its options of consent."""
+    carries = means is not Means.BLOCK or _in_cluster(host)
+    if subject.capability is not Capability.ETCD or not carries:
         return ()
     seats = _seats_before(host, node)
     listed = seats or not _in_cluster(host)
     found = expulsion.gate(seats, subject.address) if listed else _gate_unseen(host, subject)
-    itself = subject.key == node.key
-    command = expulsion.LEAVE if itself else f"keel mesh remove {subject.display}"
+    if found is Gate.ONE_VOTER and means is not Means.REMOVAL:
+        found = Gate.NO_QUORUM  # its peer goes now, its place only once the removal counts
     expulsion.refuse(found, subject.display, consent or Consent(), command=command)
+    if means is Means.BLOCK:
+        return ()
     told = expulsion.warnings(seats, subject.address)
     if found is Gate.ONE_VOTER and not dry_run:
         _take_out_now(host, seats, subject)

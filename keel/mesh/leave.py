@@ -120,7 +120,9 @@ def _ask_gates(
     me = node.view.by_key(node.key)
     if me is None or not _is_asked(host, node):
         return ()
-    return etcdremove.before_removal(host, node, me, consent, dry_run=dry_run)
+    return etcdremove.before_removal(
+        host, node, me, consent, command=expulsion.LEAVE, dry_run=dry_run
+    )
 
 
 def _is_asked(host: Host, node: Node) -> bool:

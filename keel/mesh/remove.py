@@ -78,9 +78,9 @@ def plan(host: Host, text: str, mode: Mode, *, consent: Consent | None = None) -
     means = removal.decide(view, mode)
     found = removal.plan(view, means)
     if found:
-        netwindow.refuse_open(host)
-    if found and means is not Means.BLOCK:
-        etcdremove.before_removal(host, node, member, consent, dry_run=True)
+        _pass_gates(
+            host, node, member, means, consent, command=_command(member, mode), dry_run=True
+        )
     return found
 
 
@@ -116,8 +116,9 @@ def remove(
         )
     if removal.is_done(view, means):
         return Done(value=_removed(node, member.key, member.display, member.address, means))
-    if means is not Means.BLOCK:
-        _pass_gates(host, node, member, means, consent)
+    command = _command(member, mode)
+    for told in _pass_gates(host, node, member, means, consent, command=command):
+        host.console.say(told)
     if view.blocked:
         with store.locked(host, "the mesh"):
             netwindow.refuse_open(host)
@@ -139,15 +140,26 @@ def carry_out(host: Host, spec: Spec, removing: Removing) -> Done[Removed]:
     return _spread(host, node, removing, records)
 
 
+def _command(member: Member, mode: Mode) -> str:
+    option = "" if mode is Mode.PLAIN else f"--{mode.value} "
+    return f"keel mesh remove {option}{member.display}"
+
+
 def _pass_gates(
-    host: Host, node: Node, member: Member, means: Means, consent: Consent | None
-) -> None:
-    """Etcd's gates before the window opens (keel.mesh.etcdremove); by votes nobody is taken out of
-    etcd before they suffice."""
+    host: Host,
+    node: Node,
+    member: Member,
+    means: Means,
+    consent: Consent | None,
+    *,
+    command: str,
+    dry_run: bool = False,
+) -> tuple[str, ...]:
+    """Etcd's gates before the window opens (keel.mesh.etcdremove), and what they tell."""
     netwindow.refuse_open(host)
-    by_votes = means is Means.VOTE
-    for told in etcdremove.before_removal(host, node, member, consent, dry_run=by_votes):
-        host.console.say(told)
+    return etcdremove.before_removal(
+        host, node, member, consent, command=command, means=means, dry_run=dry_run
+    )
 
 
 def _observe(host: Host, node: Node, member: Member, mode: Mode) -> RemovalView:

@@ -21,7 +21,11 @@ def member(world: World, at: str, name: str) -> Member:
 
 def before(world: World, by: str, name: str, consent: Consent | None = None) -> tuple[str, ...]:
     return etcdremove.before_removal(
-        world.host(by), world.loaded(by), member(world, by, name), consent
+        world.host(by),
+        world.loaded(by),
+        member(world, by, name),
+        consent,
+        command=f"keel mesh remove {name}",
     )
 
 

@@ -422,6 +422,74 @@ def test_a_dry_run_takes_nobody_out(world: World) -> None:
     assert listed(world) == {"a", "b"}
 
 
+@arranged
+def a_voter_whom_the_holder_did_not_admit(scratch: Path) -> World:
+    """As above, but d let b in."""
+    made = World(scratch)
+    for name in "abc":
+        made.node(name)
+    made.node("d", mode="cloud")
+    made.create("a")
+    for name, inviter in (("d", "a"), ("b", "d"), ("c", "a")):
+        made.join(name, made.invite(inviter))
+        made.settle()
+    made.timers(*"abcd", seconds=30.0)
+    made.rest("a", "b", "c")
+    made.timers(seconds=60.0)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("mode", "command"),
+    [
+        pytest.param(Mode.VOTE, "keel mesh remove --vote b", id="by votes"),
+        pytest.param(Mode.PLAIN, "keel mesh remove b", id="by a block"),
+    ],
+)
+def test_of_two_voters_neither_goes_while_etcd_goes_on_counting_it(
+    tmp_path: Path, mode: Mode, command: str
+) -> None:
+    """Its peer would go now, and its place only once the removal counts: etcd would stop."""
+    world = two_voters(a_voter_whom_the_holder_did_not_admit(tmp_path))
+    unchanged = disk(world.net.nodes["a"])
+    for consent in (None, Consent(one_voter=True)):
+        with pytest.raises(Refused) as dry:
+            remove_flow.plan(world.host("a"), "b", mode, consent=consent)
+        with pytest.raises(Refused) as caught:
+            world.remove("a", "b", mode, typed="b", consent=consent)
+        assert caught.value.rule == dry.value.rule == "removal-no-quorum"
+        assert f"`{command} --without-quorum --confirm b`" in caught.value.remedy()
+    assert (disk(world.net.nodes["a"]), listed(world)) == (unchanged, {"a", "b"})
+    assert serves(world, "a")
+    world.remove("a", "b", mode, typed="b", consent=Consent(without_quorum=True))
+    world.tend("a")
+    assert listed(world) == {"a", "b"}
+    assert world.loaded("b").key in world.loaded("a").blocked
+
+
+def test_a_block_by_a_node_that_carries_no_etcd_passes_no_gates(tmp_path: Path) -> None:
+    world = a_voter_whom_the_holder_did_not_admit(tmp_path)
+    crash(world, "b")
+    assert remove_flow.plan(world.host("d"), "c", Mode.PLAIN)
+    with pytest.raises(Refused) as caught:
+        remove_flow.plan(world.host("d"), "c", Mode.VOTE)
+    assert caught.value.rule == "removal-no-quorum"
+
+
+def test_a_change_to_the_network_that_begins_while_the_gates_are_asked_stops_a_vote(
+    tmp_path: Path,
+) -> None:
+    world = a_voter_whom_the_holder_did_not_admit(tmp_path)
+    world.remove("a", "b")  # a block on a alone
+    world.net.delay("a", "c", 1.0)
+    world.net.clock.after(1.0, lambda: world.open_window("a", "d"))
+    before = world.loaded("a").roster.raws
+    with pytest.raises(Refused) as caught:
+        world.remove("a", "b", Mode.VOTE)
+    assert caught.value.rule == "window-open"
+    assert world.loaded("a").roster.raws == before
+
+
 def test_a_block_on_one_node_leaves_etcd_alone_and_says_so(world: World) -> None:
     done = world.remove("b", "c")
     if isinstance(done, Incomplete):
