@@ -12,12 +12,12 @@ from keel.cli.prompt import ask_name
 from keel.cli.remove import REMOVE
 from keel.cli.verb import Verb
 from keel.errors import Refused
-from tests.cli.test_tokens import Terminal
+from tests.cli.typed import Typed
 
 
 def test_at_a_terminal_the_name_is_asked_for_beside_the_data() -> None:
     said = io.StringIO()
-    assert ask_name("web-3", None, yes=False, stdin=Terminal(" web-3 \n"), stderr=said) == "web-3"
+    assert ask_name("web-3", None, yes=False, stdin=Typed(" web-3 \n"), stderr=said) == "web-3"
     assert said.getvalue().startswith("keel: web-3 leaves its mesh, for good")
     assert said.getvalue().endswith("type its name to go on: ")
 
@@ -33,7 +33,7 @@ def test_at_a_terminal_the_name_is_asked_for_beside_the_data() -> None:
 )
 def test_whatever_else_is_typed_changes_nothing(line: str, said: str) -> None:
     with pytest.raises(Refused) as caught:
-        ask_name("web-3", None, yes=False, stdin=Terminal(line), stderr=io.StringIO())
+        ask_name("web-3", None, yes=False, stdin=Typed(line), stderr=io.StringIO())
     assert (caught.value.rule, caught.value.summary()) == ("name-not-typed", said)
 
 

@@ -9,12 +9,7 @@ import pytest
 from keel.cli import render
 from keel.errors import PeerError, Refused
 from keel.outcome import Plan, Step, Waiting
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
+from tests.cli.typed import Typed
 
 COLOR = {
     "terminal": ("auto", True, {}, True),
@@ -29,7 +24,7 @@ COLOR = {
 
 @pytest.mark.parametrize(("choice", "tty", "environ", "expected"), COLOR.values(), ids=COLOR)
 def test_colour(choice: str, tty: bool, environ: dict[str, str], expected: bool) -> None:
-    stream = Terminal() if tty else io.StringIO()
+    stream = Typed() if tty else io.StringIO()
     assert render.wants_color(choice, stream, environ) is expected
 
 
