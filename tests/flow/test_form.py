@@ -352,6 +352,17 @@ def test_a_refused_reservation_releases_all_and_names_who_refused(tmp_path: Path
     assert etcdstore.load_authority(world.host("a")) is None
 
 
+def test_a_member_of_a_wrong_clock_reserves_itself_for_nobody(tmp_path: Path) -> None:
+    world = without_root(tmp_path)
+    host, node = world.host("c"), world.loaded("c")
+    world.net.nodes["c"].clock.wrong_by = timedelta(seconds=2000)
+    world.sync("c")
+    with store.locked(host, "the mesh"), pytest.raises(Refused) as caught:
+        etcdreserve.reserve(host, world.spec("c"), node, world.loaded("a").key)
+    assert caught.value.rule == "clock-off"
+    assert etcdreserve.load(host) is None
+
+
 def test_a_reservation_lapses_after_ten_minutes(tmp_path: Path) -> None:
     world = without_root(tmp_path)
     name = c_is_reserved_for_b(world)

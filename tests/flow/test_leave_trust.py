@@ -9,6 +9,7 @@ import pytest
 from keel.errors import Refused
 from keel.mesh import etcdenv, leave, store, trustflow
 from keel.mesh.expulsion import Consent
+from keel.unitnames import CHANNEL_SOCKET, MESH_UNIT, PULLED_IN, TIMERS
 from tests.flow.arranged import arranged
 from tests.flow.world import World
 
@@ -72,6 +73,11 @@ def test_a_voter_leaves_and_the_others_take_it_out_of_their_list(tmp_path: Path)
     assert not paths.etcd_data.exists()
     assert list(paths.etcd_data.parent.glob("data.left-*"))
     assert list(paths.laid.iterdir()) == []
+    node = world.net.nodes["c"]
+    keels = (*TIMERS, CHANNEL_SOCKET, *PULLED_IN, MESH_UNIT)
+    assert [name for name in keels if node.units.unit(name).active] == []
+    assert not node.units.enabled() & set(keels)
+    assert (node.wireguard.devices, node.firewall.ruleset) == ({}, None)
     for _ in range(3):
         world.timers("a", "b")
     assert voters(world) == 2

@@ -297,6 +297,22 @@ def test_a_right_that_is_lost_while_the_window_is_open_leaves_a_block(world: Wor
     assert (done.value.means, done.value.counts) == (Means.BLOCK, False)
 
 
+def test_a_right_that_the_other_took_back_while_the_window_is_open_leaves_a_block(
+    world: World,
+) -> None:
+    world.trust("b", "c")
+    world.trust("c", "b")
+    world.timers()
+    world.net.nodes["b"].machine.sessions = (world.loaded("c").address,)
+    world.remove("b", "c")
+    trustflow.drop_root(world.host("c"), world.spec("c"), "b")
+    world.timers("c", "a", "b")
+    done = world.confirm("b")
+    assert done.value is not None
+    assert (done.value.means, done.value.counts) == (Means.BLOCK, False)
+    assert live(world, "b") == "abcd"
+
+
 def test_who_went_while_the_window_was_open_is_not_removed_twice(world: World) -> None:
     node = world.net.nodes["a"]
     node.machine.sessions = (world.loaded("b").address,)
