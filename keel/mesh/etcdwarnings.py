@@ -30,6 +30,8 @@ MORE_VOTERS = (
     "invite another capable node, or make a member capable; `keel mesh etcd form` on the holder"
     " brings the ready ones in"
 )
+OWN = frozenset({"etcd-down", "etcd-unguarded", "etcd-unit-changed"})
+"""Why this node's own etcd is silent; one of them is told."""
 NO_SPARE = "; without it the cluster has no fault tolerance"
 LISTED = "; while it is listed the cluster has no fault tolerance"
 UNSEEN = "; whether its etcd serves cannot be seen from here"
@@ -42,6 +44,11 @@ CUT_OFF = (
 ALL_UP = (
     "their nodes answer on the mesh: `keel mesh etcd status` on each of them; or a firewall shuts"
     f" TCP port {PEER_PORT} on the overlay"
+)
+UNLED = "it hears no leader, and the cluster has one"
+UNREACHED = (
+    "`journalctl -u etcd` names whom it does not reach; a firewall here may shut TCP port"
+    f" {PEER_PORT} on the overlay"
 )
 MASKED = "its unit is masked, and keel takes no operator's mask off"
 UNMASK = "`systemctl unmask etcd`, then `keel mesh etcd tend`"
@@ -95,7 +102,7 @@ def _cluster_warnings(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
         return found
     if etcd.barred:
         return [*found, warn("etcd-auth")]
-    if not found and etcd.status is None and etcd.roles.get(seen.node.key) is not Role.STARTING:
+    if not found and _is_down(seen, etcd):
         found.append(_down(etcd))
     found += _alarms(seen, etcd)
     voters, quorum, spare = fault_tolerance(seen, etcd)
@@ -150,6 +157,8 @@ def _cause(seen: MeshSeen, etcd: EtcdSeen, one: Listed) -> tuple[str, str]:
     if member.key in node.blocked:
         return "member-blocked", name
     met = next(each for each in seen.members if each.member == member)
+    if met.narrow:
+        return "path-mtu", name
     if met.state is not Liveness.UP:
         return f"member-{met.state.value}", name
     far = met.clock_offset is not None and abs(met.clock_offset) >= clocks.LIMIT
@@ -170,7 +179,7 @@ def _with_what_follows(
     short = voters >= SAFE_VOTERS and spare + blind <= 0
 
     def follows(one: Warning) -> str:
-        if (one.code, one.subject) not in causes:
+        if ("etcd-down" if one.code in OWN else one.code, one.subject) not in causes:
             return ""
         if one.code in BLIND:
             return UNSEEN
@@ -195,8 +204,17 @@ def _of_unit(etcd: EtcdSeen) -> list[Warning]:
     ]
 
 
+def _is_down(seen: MeshSeen, etcd: EtcdSeen) -> bool:
+    """Whether this node's own etcd serves nothing, and the others' silence is not why."""
+    if etcd.status is None:
+        return etcd.roles.get(seen.node.key) is not Role.STARTING
+    return etcd.status.leader == 0 and etcd.known.leader != 0
+
+
 def _down(etcd: EtcdSeen) -> Warning:
-    """Why this node's own etcd does not answer, as far as keel knows."""
+    """Why this node's own etcd does not serve, as far as keel knows."""
+    if etcd.status is not None:
+        return warn("etcd-down", detail=UNLED, remedy=UNREACHED)
     if etcdplan.MASKED in etcd.waiting:
         return warn("etcd-down", detail=MASKED, remedy=UNMASK)
     if etcdplan.ENDS in etcd.waiting:

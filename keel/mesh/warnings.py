@@ -136,7 +136,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "etcd-down": Kind(
         severity=Severity.CRITICAL,
-        text="etcd on this node does not answer: {detail}",
+        text="etcd on this node does not serve: {detail}",
         remedy="`journalctl -u etcd`; `keel mesh etcd tend` starts it when it may",
     ),
     "etcd-unguarded": Kind(

@@ -136,6 +136,8 @@ class FakeEtcd:
         """Nodes whose etcd found its data corrupt; the status of each etcd says so."""
         self.full: set[str] = set()
         """Nodes whose etcd reached its quota, said alike."""
+        self.shut: set[str] = set()
+        """Nodes on which a firewall shuts 2380: raft gets neither in nor out."""
         self.users = False
         """Somebody enabled etcd's users."""
         self.log: list[str] = []
@@ -259,6 +261,8 @@ class FakeEtcd:
 
     def reaches(self, one: Process, other: Process) -> bool:
         """Whether raft gets from one to the other."""
+        if {one.node.name, other.node.name} & self.shut:
+            return one is other
         return one is other or self.net.connected(one.node, other.address)
 
     def _answers(self, node: FakeNode, cluster: Cluster) -> bool:

@@ -126,6 +126,15 @@ def etcd_of_another_down(world: World) -> str:
     return "a"
 
 
+def cut_off_from_raft(world: World) -> str:
+    """Its node is heard, and a firewall shuts etcd's own port."""
+    formed(world)
+    cut = next(name for name in "cba" if name != leader(world))
+    world.etcd.shut.add(cut)
+    world.etcd.settle()
+    return cut
+
+
 def others_etcd_down(world: World) -> str:
     """Every node is up, and only one etcd."""
     formed(world)
@@ -261,6 +270,7 @@ STATES: dict[str, Callable[[World], str]] = {
     "quorum-lost": quorum_lost,
     "quorum-lost-etcd-down": quorum_lost_and_etcd_down,
     "other-etcd-down": etcd_of_another_down,
+    "cut-off-from-raft": cut_off_from_raft,
     "others-etcd-down": others_etcd_down,
     "two-voters": two_voters,
     "one-voter": one_voter,
