@@ -401,3 +401,15 @@ def test_a_voter_that_is_no_node_of_the_mesh_is_told_as_such_alone(tmp_path: Pat
     (cluster,) = world.etcd.births()
     cluster.members[7] = Member(7, "https://[fd00::7]:2380")
     assert told(world, *seen_from_a(world)) == [("etcd-stranger", LISTED)]
+
+
+def test_a_silent_voter_behind_a_path_that_is_too_narrow_is_told_by_that_alone(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    formed(world)
+    cli.look(world.host("a"))
+    world.net.narrow("a", "c")
+    world.net.nodes["c"].units.stop("etcd.service")
+    world.etcd.settle()
+    assert told(world, *seen_from_a(world)) == [("path-mtu", SPARE)]
