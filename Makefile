@@ -23,6 +23,9 @@ $(VENV)/done: pyproject.toml
 .PHONY: venv
 venv: $(VENV)/done ## the pinned Python environment of developers, cached outside the checkout
 
+# Read again and assertions rewritten anew, the tests' modules cost each worker twice the time.
+test lives slow coverage kill kill-all fuzz: export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: test
 test: venv ## the fast tests (under 60 s): unit, flow, lint of docs
 	$(PY) -m pytest -n 2 --dist worksteal -m "$(FAST)" tests
