@@ -48,6 +48,19 @@ def test_the_guard_of_a_permitted_birth_imports_no_library() -> None:
     assert python(code).stdout == "['dataclasses']\n"
 
 
+def test_a_spec_is_checked_without_what_only_apply_needs() -> None:
+    code = (
+        "import sys\n"
+        "from keel.cli.main import run\n"
+        "status = run()\n"
+        "print(sorted(m for m in sys.modules if m in ('keel.spec.apply', 'keel.spec.specfile')))\n"
+        "sys.exit(status)"
+    )
+    done = python(code, "spec", "check", "debian/spec.yaml")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "['keel.spec.specfile']"
+
+
 def test_a_command_seeks_no_garbage() -> None:
     code = (
         "import atexit, gc, sys; sys.argv = ['keel', '--version'];"
