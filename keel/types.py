@@ -44,6 +44,7 @@ EtcdClusterId = NewType("EtcdClusterId", int)
 
 NAME_PATTERN = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 LOCALHOST = IPv6Address("::1")
+_HEX = re.compile(r"[0-9a-f]+").fullmatch
 
 
 class Mode(StrEnum):
@@ -131,7 +132,7 @@ class Endpoint:
 
 def parse_hex(text: str, *, size: int) -> str:
     """Lower-case hex of exactly `size` bytes; ValueError otherwise."""
-    if len(text) != 2 * size or not re.fullmatch(r"[0-9a-f]+", text):
+    if len(text) != 2 * size or not _HEX(text):
         raise ValueError(f"expected {2 * size} lower-case hex digits")
     return text
 

@@ -42,7 +42,8 @@ class WgPair:
 def signing_pair(seed: Secret) -> SigningPair:
     """The Ed25519 pair of a 32-byte seed; BadValue for another length."""
     _expect_key_bytes(seed)
-    return SigningPair(public=_signing_public(seed.reveal()), seed=seed)
+    public, _ = _signer(seed.reveal())
+    return SigningPair(public=public, seed=seed)
 
 
 def wg_pair(private: Secret) -> WgPair:
@@ -60,7 +61,8 @@ def wg_pair(private: Secret) -> WgPair:
 
 def sign(pair: SigningPair, message: bytes) -> bytes:
     """The 64-byte Ed25519 signature over a message."""
-    return nacl.signing.SigningKey(pair.seed.reveal()).sign(message).signature
+    _, signer = _signer(pair.seed.reveal())
+    return signer.sign(message).signature
 
 
 def verify(public: SigningKey, message: bytes, signature: bytes) -> bool:
@@ -79,8 +81,10 @@ def verify(public: SigningKey, message: bytes, signature: bytes) -> bool:
 
 
 @secretcache.remembered
-def _signing_public(seed: bytes) -> SigningKey:
-    return SigningKey(bytes(nacl.signing.SigningKey(seed).verify_key).hex())
+def _signer(seed: bytes) -> tuple[SigningKey, nacl.signing.SigningKey]:
+    """The public key of a seed and what signs with it: they take as long as a signature does."""
+    signer = nacl.signing.SigningKey(seed)
+    return SigningKey(signer.verify_key.encode().hex()), signer
 
 
 @secretcache.remembered

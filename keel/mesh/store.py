@@ -335,9 +335,11 @@ def _made_of(paths: Paths, genesis: bytes, raws: Raws) -> tuple[Roster, View]:
         held = roster.founded(genesis)
     except (BadValue, BadSignature) as error:
         raise StateCorrupt(paths.genesis, error.summary()) from error
-    for name, raw in raws:
-        _check_name(paths.roster / name, raw)
     merged = roster.merge(held, [raw for _, raw in raws])
+    taken = {raw: record for record, raw in merged.roster.raws.items()}
+    for name, raw in raws:
+        if taken.get(raw) != name:  # nothing is decoded twice to tell the name that it has
+            _check_name(paths.roster / name, raw)
     for refused in merged.refused:
         raise StateCorrupt(paths.roster / refused.record, refused.text)
     return merged.roster, members.view(merged.roster)
