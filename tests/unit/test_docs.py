@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +54,7 @@ def reasons_in(source: str) -> set[str]:
     return found
 
 
+@functools.cache
 def in_code() -> set[str]:
     modules = sorted((REPOSITORY / "keel").rglob("*.py"))
     reasons = {reason for path in modules for reason in reasons_in(path.read_text())}
