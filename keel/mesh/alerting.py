@@ -231,6 +231,7 @@ def _own_name(node: Node) -> str:
 
 
 def _save(host: Host, state: Alerts) -> None:
+    etcdstore.prepare(host)  # a node without a part in the registry has alerts as well
     host.files.write(host.paths.alerts, codec.dumps(state))
 
 

@@ -231,6 +231,19 @@ def test_a_cluster_is_counted_in_the_textfile(tmp_path: Path) -> None:
     assert found.value("keel_crl_number") == 1.0
 
 
+def test_a_node_that_never_had_a_part_in_the_registry_keeps_what_is_to_be_told(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    world.mesh("ab", mode="cloud")
+    world.net.nodes["a"].power_off()
+    host, spec = world.host("b"), world.spec("b")
+    assert not host.files.exists(host.paths.etcd)
+    world.net.clock.sleep(90)
+    alerting.duty(host, spec)
+    assert [one.subject for one in alerting.load(host).open] == ["a"]
+
+
 def silent(world: World, name: str) -> list[str]:
     host, spec = world.host(name), world.spec(name)
     seen = status.look(host, spec)
