@@ -39,6 +39,9 @@ from keel.types import InviteId, MeshId, Secret, SigningKey, parse_wg_key
 LOCK_WAIT_SECONDS = 20.0
 """Longer than any flow holds the lock: none holds it across a remote call."""
 
+BELOW = Paths(Path())
+"""Where the files are below any root."""
+
 REMEMBERED = 8
 """Rosters whose meaning is kept in memory: a command meets one, and a new one per message."""
 REMEMBERED_BYTES = 2 << 20
@@ -327,21 +330,25 @@ Raws = tuple[tuple[str, bytes], ...]
 def _read_roster(paths: Paths, genesis: bytes, raws: Raws) -> tuple[Roster, View]:
     """What these bytes come to; a flow reads them again and again, and they seldom change."""
     small = sum(len(raw) for _, raw in raws) <= REMEMBERED_BYTES
-    return (_of_many if small else _the_last)(paths, genesis, raws)
+    try:
+        return (_of_many if small else _the_last)(genesis, raws)
+    except StateCorrupt as error:
+        raise StateCorrupt(paths.root / error.path, error.problem) from error
 
 
-def _made_of(paths: Paths, genesis: bytes, raws: Raws) -> tuple[Roster, View]:
+def _made_of(genesis: bytes, raws: Raws) -> tuple[Roster, View]:
+    """The same wherever they lie; StateCorrupt names the file below the root."""
     try:
         held = roster.founded(genesis)
     except (BadValue, BadSignature) as error:
-        raise StateCorrupt(paths.genesis, error.summary()) from error
+        raise StateCorrupt(BELOW.genesis, error.summary()) from error
     merged = roster.merge(held, [raw for _, raw in raws])
     taken = {raw: record for record, raw in merged.roster.raws.items()}
     for name, raw in raws:
         if taken.get(raw) != name:  # nothing is decoded twice to tell the name that it has
-            _check_name(paths.roster / name, raw)
+            _check_name(BELOW.roster / name, raw)
     for refused in merged.refused:
-        raise StateCorrupt(paths.roster / refused.record, refused.text)
+        raise StateCorrupt(BELOW.roster / refused.record, refused.text)
     return merged.roster, members.view(merged.roster)
 
 
