@@ -32,6 +32,8 @@ class Waiting:
     waiting_for: str
     why: str
     since: datetime | None = None
+    remedy: str = ""
+    """What the operator types, where nobody else ends it and `why` does not say it."""
 
     @property
     def text(self) -> str:

@@ -40,6 +40,8 @@ from keel.ports import Host
 from keel.spec.model import Spec
 from keel.types import Capability, EtcdClusterId, FormationId, SigningKey
 
+HERE, OPERATOR = "etcd here", "the operator"
+
 
 class Phase(StrEnum):
     """How far this node is with etcd; the words of status --json."""
@@ -163,7 +165,7 @@ def _unreadable(host: Host, roles: Mapping[SigningKey, Role], error: StateCorrup
         certificates=(),
         crl_number=0,
         crl_next_update=None,
-        waiting=(Waiting(what="etcd here", waiting_for="the operator", why=why),),
+        waiting=(Waiting(what=HERE, waiting_for=OPERATOR, why=why, remedy=failure.remedy),),
         failures=(*kept, failure),
     )
 
@@ -254,7 +256,8 @@ def _plan_waits(host: Host, spec: Spec, node: Node, own: Own) -> tuple[Waiting, 
     try:
         return etcdmember.plan_for(host, spec, node, own).waiting
     except Refused as error:  # a look fails for nothing that it is there to show
-        return (Waiting(what="etcd here", waiting_for="the operator", why=error.summary()),)
+        why, remedy = error.summary(), error.remedy()
+        return (Waiting(what=HERE, waiting_for=OPERATOR, why=why, remedy=remedy),)
 
 
 def holder_name(host: Host, node: Node) -> str:
@@ -270,7 +273,7 @@ def _idle_waits(
     holder = holder_name(host, node)
     if phase is Phase.WAITING and holder_of(host, node) is None:
         why = "this mesh has no etcd root: `keel mesh etcd form` makes one"
-        return (Waiting(what="the cluster", waiting_for="the operator", why=why),)
+        return (Waiting(what="the cluster", waiting_for=OPERATOR, why=why),)
     if phase is Phase.WAITING:
         why = "it has not granted this node's certificate yet"
         return (Waiting(what="a place in the cluster", waiting_for=holder, why=why),)

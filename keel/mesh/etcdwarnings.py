@@ -20,6 +20,7 @@ from keel.mesh.etcdwords import Alarm, alarm_in
 from keel.mesh.liveness import Liveness
 from keel.mesh.status import MeshSeen
 from keel.mesh.warnings import Warning, warn
+from keel.outcome import Waiting
 from keel.spec.diff import CERTIFICATE_SOON
 from keel.spec.model import Spec
 from keel.types import EtcdMemberId, Mode
@@ -219,6 +220,9 @@ def _down(etcd: EtcdSeen) -> Warning:
         return warn("etcd-down", detail=MASKED, remedy=UNMASK)
     if etcdplan.ENDS in etcd.waiting:
         return warn("etcd-down", detail="it ends whenever it is started", remedy=DAMAGED)
+    for one in etcd.waiting:
+        if one.remedy:
+            return warn("etcd-down", detail=one.why, remedy=one.remedy)
     return warn("etcd-down", detail="no answer on [::1]:2379")
 
 
@@ -253,6 +257,14 @@ def _alarms(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
     return found
 
 
+def _waits(one: Waiting) -> Warning:
+    """What the operator is waited for says what to do."""
+    if one.waiting_for != etcdlook.OPERATOR:
+        return warn("etcd-waits", subject=one.what, detail=one.waiting_for)
+    detail = f"{one.waiting_for}: {one.why}" if one.remedy else one.waiting_for
+    return warn("etcd-waits", subject=one.what, detail=detail, remedy=one.remedy or one.why)
+
+
 def _etcd_warnings(seen: MeshSeen, etcd: EtcdSeen, now: datetime) -> list[Warning]:
     found = [*_cluster_warnings(seen, etcd), *_strangers(seen, etcd)]
     gone = expulsion.removed_at(seen.node.roster, seen.node.view)
@@ -264,7 +276,8 @@ def _etcd_warnings(seen: MeshSeen, etcd: EtcdSeen, now: datetime) -> list[Warnin
     if etcd.restored:
         found.append(warn("restored"))
     if not found and not (_is_in(etcd) and _silent(seen, etcd)):  # who is down says why already
-        found += [warn("etcd-waits", subject=w.what, detail=w.waiting_for) for w in etcd.waiting]
+        failed = {one.text for one in etcd.failures}
+        found += [_waits(one) for one in etcd.waiting if one.why not in failed]
     found += [
         warn("etcd-failed", subject=f.subject, detail=f.text, remedy=f.remedy)
         for f in etcd.failures

@@ -20,6 +20,7 @@ from keel.errors import KeelError
 from keel.mesh import etcdlist, etcdstate, etcdstore, report, status
 from keel.mesh.etcdlist import Known, Source
 from keel.mesh.etcdlook import EtcdSeen
+from keel.mesh.etcdstate import Failure
 from keel.mesh.status import MeshSeen
 from keel.outcome import Waiting
 from keel.spec.model import Spec
@@ -413,3 +414,19 @@ def test_a_silent_voter_behind_a_path_that_is_too_narrow_is_told_by_that_alone(
     world.net.nodes["c"].units.stop("etcd.service")
     world.etcd.settle()
     assert told(world, *seen_from_a(world)) == [("path-mtu", SPARE)]
+
+
+def test_what_waits_for_the_operator_says_why_and_what_to_type_and_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    formed(world)
+    spec, seen, etcd = seen_from_a(world)
+    waiting = Waiting(what="etcd here", waiting_for="the operator", why="it is odd", remedy="mend")
+    waits = replace(etcd, waiting=(waiting,))
+    (one,) = report.warnings(spec, seen, waits, world.net.clock.now())
+    assert one.text == "etcd: etcd here waits for the operator: it is odd"
+    assert one.remedy == "mend"
+    now = world.net.clock.now()
+    failure = Failure(
+        code="odd", subject="etcd", text="it is odd", remedy="mend", since=now, last=now
+    )
+    assert told(world, spec, seen, replace(waits, failures=(failure,))) == [("etcd-failed", "")]
