@@ -124,7 +124,13 @@ def remove(
             netwindow.refuse_open(host)
             node, records = _settle(host, store.require(host), member.key, means)
         return _spread(host, node, _removing(member, means), records)
-    found = netwindow.open_window(host, spec, lambda at: _still(at, member, means))
+    try:
+        found = netwindow.open_window(host, spec, lambda at: _still(at, member, means))
+    except Refused:
+        gone = _gone(store.require(host), member.key)
+        if gone is None:
+            raise
+        return Done(value=gone)  # another's removal came while the members were asked
     if found.confirmer is Confirmer.OPERATOR:
         return netwindow.waits_for_operator(found)
     netwindow.await_members(host, spec, found)

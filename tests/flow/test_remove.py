@@ -278,6 +278,30 @@ def test_who_was_removed_already_is_named_so(world: World) -> None:
         assert not remove.plan(world.host("a"), text, Mode.PLAIN)
 
 
+@pytest.mark.parametrize("mode", [Mode.PLAIN, Mode.VOTE])
+def test_who_is_removed_by_another_just_before_the_window_is_named_so(
+    world: World, mode: Mode
+) -> None:
+    """Two operators at once: the other's removal came while the members were asked."""
+    node = world.net.nodes["b"]
+    begun: list[str] = []
+
+    def meanwhile(text: str) -> bool:
+        if text.startswith("post") and not begun:
+            begun.append(text)
+            removed(world, "a", "d")
+        return False
+
+    node.effects.crash_on = meanwhile
+    found = removed(world, "b", "d", mode)
+    assert begun
+    assert (found.name, found.counts) == ("d", True)
+    assert not store.window_is_open(node.host)
+    assert live(world, "b") == "abc"
+    kinds = [one.kind for one in world.loaded("b").roster.entries.values()]
+    assert (kinds.count("removal"), kinds.count("vote")) == (1, 0)
+
+
 def test_a_right_that_is_lost_while_the_window_is_open_leaves_a_block(world: World) -> None:
     """a is removed itself meanwhile: what it signs nobody would heed."""
     node = world.net.nodes["a"]
