@@ -281,7 +281,13 @@ def _name_taken(name: NodeName, claims: Sequence[InviteId]) -> Rejection:
     """Who gave up a join and begins anew meets itself: the keys of its claim are gone."""
     text = f"another node is called {name}"
     if not claims:
-        return _proven("join-name", text, _RENAME)
+        return _proven(
+            "join-name",
+            text,
+            f"if that was this machine before it was installed anew: `keel mesh remove {name}` on a"
+            " member, then the same command again; else choose another name: set node.name in the"
+            " spec",
+        )
     return _proven(
         "join-name",
         f"{text}: it claimed invite {claims[0]} and has not confirmed yet",
