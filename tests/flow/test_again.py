@@ -115,16 +115,16 @@ def test_another_machine_takes_the_name_and_the_old_one_stays_out(tmp_path: Path
     removed(world)
     spec(world, "d", "c")
     joins(world, "d")
-    grow(world, *"abd")
+    grow(world, "a", "b", "d")
     for _ in range(2):
         world.timers()
     old, new = world.loaded("c"), world.loaded("d")
-    for name in "abd":
+    for name in ("a", "b", "d"):
         view = world.loaded(name).view
         assert old.key in view.removed
         assert [one.key for one in view.members if one.display == "c"] == [new.key]
         assert old.address not in world.peers(name)
-    assert world.formed("abd")
+    assert world.formed(["a", "b", "d"])
 
 
 def test_one_that_was_installed_anew_and_not_removed_is_told_to_remove_it_first(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from keel.mesh.removal import Mode
 from keel.mesh.window import Stage, settings_of
 from keel.outcome import Done, Incomplete
 from keel.spec import apply
+from tests.fakes.clock import START
 from tests.flow.arranged import arranged
 from tests.flow.world import World
 
@@ -153,6 +156,59 @@ def test_the_operators_word_confirms_and_the_timer_is_gone(world: World, change:
     world.timers("a")
     rebooted(world)
     assert seen(world, "a") == armed
+
+
+LEAPS = {
+    "+1h": timedelta(hours=1),
+    "-1d": timedelta(days=-1),
+    "1970": datetime(1970, 1, 1, tzinfo=UTC) - START,
+    "+10y": timedelta(days=3650),
+}
+
+
+def members_of(world: World, name: str) -> tuple[int, int, set[IPv6Address]]:
+    """As `seen`, without what spent invites left."""
+    port, mtu, peers = seen(world, name)
+    return port, mtu, peers & {world.loaded(each).address for each in "abc"}
+
+
+@pytest.mark.parametrize("by", LEAPS.values(), ids=LEAPS)
+@pytest.mark.parametrize("change", OPEN)
+def test_a_clock_that_leaps_hastens_no_undoing_and_loses_none(
+    world: World, change: str, by: timedelta
+) -> None:
+    """The timer is systemd's, which knows no date."""
+    clock, before, told = world.net.nodes["a"].clock, members_of(world, "a"), said(world, "a")
+    OPEN[change](world)
+    clock.wrong_by = by
+    world.net.clock.sleep(30)
+    world.timers("a", seconds=60)
+    assert store.window_is_open(world.host("a"))
+    clock.wrong_by = -by if abs(by) < timedelta(days=2) else timedelta()
+    world.timers("a", seconds=31)
+    assert not store.window_is_open(world.host("a"))
+    assert members_of(world, "a") == before
+    clock.wrong_by = timedelta()
+    for _ in range(4):  # WireGuard takes no handshake of an earlier time for three minutes
+        world.timers()
+    assert said(world, "a") == told
+    assert world.agree("abc")
+
+
+@pytest.mark.parametrize("by", LEAPS.values(), ids=LEAPS)
+@pytest.mark.parametrize("change", OPEN)
+def test_what_was_confirmed_outlives_leaps_of_the_clock(
+    world: World, change: str, by: timedelta
+) -> None:
+    OPEN[change](world)
+    world.net.nodes["a"].clock.wrong_by = by
+    armed = members_of(world, "a")
+    assert world.confirm("a").changed
+    world.net.nodes["a"].clock.wrong_by = timedelta()
+    world.net.clock.sleep(200)
+    rebooted(world)
+    world.timers("a")
+    assert members_of(world, "a") == armed
 
 
 def test_settings_that_most_members_can_judge_are_confirmed_by_them(world: World) -> None:
@@ -370,6 +426,47 @@ def test_of_two_changes_at_once_the_one_that_armed_first_stands(world: World) ->
     assert waiting.removing is not None
     assert waiting.removing.name == "c"
     assert seen(world, "a") == machine
+
+
+def new_port_at_c(world: World) -> object:
+    edit(world, "c", "51820", "51777")
+    return apply.apply(world.host("c"))
+
+
+MEANWHILE_ELSEWHERE: dict[str, Callable[[World], object]] = {
+    "a removal": lambda world: world.remove("c", "b"),
+    "a vote": lambda world: world.remove("c", "b", Mode.VOTE),
+    "new settings": lambda world: (
+        edit(world, "c", "51820", "51777"),
+        apply.apply(world.host("c")),
+    ),
+    "trust": lambda world: trustflow.add_root(world.host("c"), world.spec("c"), "b"),
+    "an invite": lambda world: world.make_invite("c"),
+    "a sync": lambda world: world.sync("c"),
+}
+
+
+@pytest.mark.parametrize("died", [False, True], ids=["lives", "dies"])
+@pytest.mark.parametrize("other", MEANWHILE_ELSEWHERE)
+@pytest.mark.parametrize("change", OPEN)
+def test_what_others_change_meanwhile_leaves_the_undoing_right(
+    world: World, change: str, other: str, died: bool
+) -> None:
+    before, node = seen(world, "a"), world.net.nodes["c"]
+    OPEN[change](world)
+    if died:
+        node.new_life()
+        node.effects.crash_at = 9
+    with contextlib.suppress(KeelError):
+        assert node.dies(lambda: MEANWHILE_ELSEWHERE[other](world)) is died
+    node.new_life()
+    world.settle()
+    world.net.clock.sleep(125)
+    for _ in range(3):
+        world.timers()
+    assert seen(world, "a") == before
+    assert not store.window_is_open(world.host("a"))
+    assert not store.window_is_open(world.host("c"))
 
 
 def test_settings_that_cannot_be_read_stop_the_node_with_their_path(world: World) -> None:
