@@ -7,7 +7,7 @@ import pytest
 from keel.errors import Internal
 from keel.mesh import roster, votes
 from keel.mesh.members import chain, view
-from keel.mesh.standing import admission_in
+from keel.mesh.standing import admission_in, judge
 from tests.factories_mesh import Mesh, key
 
 MESH = Mesh()
@@ -29,6 +29,9 @@ def lower_hash(first: bytes, second: bytes) -> tuple[bytes, bytes]:
 
 
 A_REMOVES_X = MESH.removal("a", "x")
+BY_F = MESH.removal("f", "a")
+FARTHER = [B, *(MESH.admission(*pair) for pair in ("bc", "cd", "dy"))]
+"""Another way to y, longer than that through a and x."""
 A_AND_B = MESH.removal("a", "b", mutual=True), MESH.removal("b", "a", mutual=True)
 
 
@@ -130,6 +133,29 @@ A_AND_B = MESH.removal("a", "b", mutual=True), MESH.removal("b", "a", mutual=Tru
             [A, X, Y, MESH.admission("f", "y"), MESH.removal("f", "a"), MESH.removal("x", "y")],
             "fy",
             id="S3-a-signer-whose-chain-fell-has-no-say",
+        ),
+        pytest.param(
+            [A, X, Y, MESH.admission("f", "y"), BY_F, MESH.removal("x", "y", mutual=True)],
+            "fy",
+            id="S3-nor-by-mutual-roots",
+        ),
+        pytest.param(
+            [A, B, MESH.removal("s", "b", mutual=True)], "abf", id="S3-nor-has-a-stranger"
+        ),
+        pytest.param(
+            [A, X, Y, *FARTHER, BY_F, MESH.removal("d", "y")],
+            "bcdf",
+            id="S4-a-nearer-admitter-whose-chain-fell-stands-in-nobodys-way",
+        ),
+        pytest.param(
+            [A, X, Y, *FARTHER, MESH.removal("d", "y")],
+            "abcdfxy",
+            id="S4-one-whose-chain-stands-does",
+        ),
+        pytest.param(
+            [A, MESH.admission("s", "a"), MESH.removal("s", "a"), MESH.removal("f", "a")],
+            "f",
+            id="S4-a-strangers-admission-gives-no-right-and-takes-none",
         ),
         pytest.param(
             [A, X, MESH.removal("x", "a", mutual=True), MESH.removal("a", "x")],
@@ -242,6 +268,40 @@ def test_a_tally_says_how_many_of_how_many() -> None:
     tally = view(MESH.roster(*ALL, *cast)).tallies[key("d")]
     assert (tally.voters, tally.electorate, tally.counts) == (2, 5, False)
     assert tally.votes == frozenset(MESH.hashes(*cast))
+
+
+def test_what_a_vote_that_does_not_suffice_lists_does_not_stand() -> None:
+    """d let z in; who voted d out with enough others lists nobody, and b wants z to stay."""
+    z = MESH.admission("d", "z")
+    small = [MESH.vote(name, "d", [A, C, D]) for name in "ac"] + [MESH.vote("f", "d", [A, C, D])]
+    alone = MESH.vote("b", "d", [*ALL, X, Y, z], standing=[z])
+    found = view(MESH.roster(*ALL, X, Y, z, *small, alone))
+    assert found.tallies[key("d")].votes == frozenset(MESH.hashes(*small))
+    assert found.by_key(key("z")) is None
+
+
+@pytest.mark.parametrize(
+    ("raws", "signer"),
+    [
+        pytest.param([A, X, Y, *FARTHER, BY_F], "d", id="not of one whose chain fell"),
+        pytest.param(
+            [A, X, Y, MESH.admission("a", "y"), MESH.removal("f", "a", standing=[X])],
+            "x",
+            id="not one that fell with its signer",
+        ),
+    ],
+)
+def test_the_admission_that_speaks_for_a_member_is_one_that_stands(
+    raws: list[bytes], signer: str
+) -> None:
+    held = MESH.roster(*raws)
+    found = judge(held.founding, held.entries.values()).admission
+    assert found[key("y")].signer == key(signer)
+
+
+def test_whoever_admits_the_founder_again_is_not_in_its_chain() -> None:
+    held = MESH.roster(A, MESH.admission("a", "f"))
+    assert list(chain(held, key("f"))) == [MESH.genesis_raw]
 
 
 def test_votes_on_nobody_are_no_tally() -> None:
