@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from keel.errors import Exit, KeelError, PeerError, Refused
-from keel.mesh import admit, etcd, join, receive, store
+from keel.mesh import admit, etcd, join, receive, store, up
 from keel.mesh.invite import Claim, Phase
 from keel.mesh.joinmsg import EtcdPart, JoinRequest, seal_request
 from keel.mesh.keys import signing_pair
@@ -182,6 +182,19 @@ def test_a_wrong_clock_is_told_both_and_joins_once_it_is_right(
     begun = keys_begun(world, "b")
     world.join("b", world.tokens["b"])
     assert world.net.nodes["b"].paths.signing_key.read_bytes() == begun
+
+
+def test_a_temporary_peer_that_nothing_used_for_a_minute_is_made_anew(world: World) -> None:
+    """Of a joiner whose clock went back WireGuard ignores every handshake, until it forgets it."""
+    world.net.nodes["b"].clock.wrong_by = timedelta(minutes=10)
+    refuse(world, "b", world.tokens["b"])
+    (state,) = store.load_invites(world.host("a"))
+    key = up.temporary_peer(world.loaded("a"), state).key
+    (device,) = world.net.nodes["a"].wireguard.devices.values()
+    for seconds, remembered in ((50, True), (15, False)):
+        world.net.clock.sleep(seconds)
+        world.sync("a")
+        assert (device.peers[key].latest_handshake is not None) is remembered
 
 
 def keys_begun(world: World, name: str) -> bytes:
