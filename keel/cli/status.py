@@ -79,7 +79,7 @@ def members_text(members: list[dict[str, Any]]) -> str:
             one["state"],
             one["address"],
             f"{one['endpoint']} ({one['endpoint_source']})" if one["endpoint"] else "",
-            _seconds(one["rx_age_seconds"]),
+            _heard(one),
             _seconds(one["clock_offset_seconds"]),
         )
         for one in members
@@ -136,6 +136,14 @@ def warnings_text(warnings: list[dict[str, str]]) -> str:
     return "\n".join(
         f"{w['severity']}: {w['text']} ({w['code']})\n  hint: {w['remedy']}" for w in warnings
     )
+
+
+def _heard(member: Mapping[str, Any]) -> str:
+    """One number when it is known, else the range in which the last packet came."""
+    ago, at_most = _seconds(member["rx_age_seconds"]), _seconds(member["rx_age_at_most_seconds"])
+    if not ago or ago == at_most:
+        return ago
+    return f"{ago.removesuffix('s')}-{at_most}" if at_most else f">{ago}"
 
 
 def _seconds(value: float | None) -> str:

@@ -106,6 +106,13 @@ def silent_seconds(sample: PeerSample | None, *, now: float) -> float | None:
     return max(0.0, now - sample.heard_before)
 
 
+def silent_at_most(sample: PeerSample | None, *, now: float) -> float | None:
+    """The other end of the range: something came no longer ago. None when no look bounds it."""
+    if sample is None or not sample.heard_after:
+        return None
+    return max(0.0, now - sample.heard_after)
+
+
 def _sample(before: PeerSample | None, peer: WgPeerState, now: float, answered: bool) -> PeerSample:
     if before is not None and before.sampled_at > now:
         before = None  # of another boot: /run was kept, the monotonic clock began anew

@@ -102,6 +102,9 @@ def _member(one: MemberSeen, now: datetime) -> Document:
         "endpoint": str(endpoint) if endpoint else None,
         "endpoint_source": "static" if endpoint in one.member.endpoints else "learned",
         "rx_age_seconds": None if one.silent_seconds is None else round(one.silent_seconds, 1),
+        "rx_age_at_most_seconds": (
+            None if one.silent_at_most is None else round(one.silent_at_most, 1)
+        ),
         "handshake_age_seconds": (
             None if handshake is None else round((now - handshake).total_seconds(), 1)
         ),
@@ -303,5 +306,14 @@ def _silence(one: MemberSeen) -> str:
     if one.silent_seconds is None:
         return "nothing was ever received from it"
     if one.silent_seconds < SUSPECT_SECONDS:
-        return f"no answer, though something was received {one.silent_seconds:.0f} s ago"
+        return f"no answer, though something was received {_when(one.silent_seconds, one)}"
     return f"no answer, and nothing received for {one.silent_seconds:.0f} s"
+
+
+def _when(at_least: float, one: MemberSeen) -> str:
+    """Between two looks at the counters nobody knows when they grew."""
+    if one.silent_at_most is None:
+        return "at a time that is not known"
+    if round(one.silent_at_most) == round(at_least):
+        return f"{at_least:.0f} s ago"
+    return f"between {at_least:.0f} and {one.silent_at_most:.0f} s ago"

@@ -51,6 +51,7 @@ class MemberSeen:
     state: Liveness
     peer: WgPeerState | None
     silent_seconds: float | None
+    silent_at_most: float | None
     clock_offset: timedelta | None
     narrow: bool
     """It answers small messages and no full packets."""
@@ -187,11 +188,13 @@ def _seen(
 ) -> MemberSeen:
     said_at = spread.said_at(answer)
     taken = samples.peers.get(member.wireguard) if member.wireguard else None
+    silent = liveness.silent_seconds(taken, now=now)
     return MemberSeen(
         member=member,
         state=liveness.judge(taken, now=now, answer=Answer.GIVEN if said_at else Answer.MISSING),
         peer=_peer(device, member),
-        silent_seconds=liveness.silent_seconds(taken, now=now),
+        silent_seconds=silent,
+        silent_at_most=silent if said_at else liveness.silent_at_most(taken, now=now),
         clock_offset=ahead_by(said_at, *window) if said_at else None,
         narrow=False,
     )

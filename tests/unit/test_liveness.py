@@ -17,6 +17,7 @@ from keel.mesh.liveness import (
     PeerSample,
     Samples,
     judge,
+    silent_at_most,
     silent_seconds,
     take,
 )
@@ -78,11 +79,13 @@ def test_without_growth_the_range_stays_and_the_silence_grows() -> None:
         received_bytes=32, sampled_at=50, heard_after=10, heard_before=20, heard_at=PUBLIC
     )
     assert silent_seconds(samples.peers[KEY], now=51) == 31
+    assert silent_at_most(samples.peers[KEY], now=51) == 41
 
 
 def test_the_first_look_at_a_counter_that_is_not_zero_proves_little() -> None:
     sample = _look(Samples(), 500, 1000).peers[KEY]
     assert judge(sample, now=1000, answer=Answer.NOT_ASKED) is Liveness.SUSPECT
+    assert silent_at_most(sample, now=1000) is None
 
 
 def test_an_interface_that_was_made_anew_counts_from_zero() -> None:
@@ -118,7 +121,7 @@ def test_peers_that_are_gone_are_forgotten_and_without_an_interface_all_are() ->
 
 
 def test_silence_of_one_never_heard_has_no_length() -> None:
-    assert silent_seconds(None, now=1) is None
+    assert silent_seconds(None, now=1) is silent_at_most(None, now=1) is None
     assert silent_seconds(PeerSample(received_bytes=0, sampled_at=1), now=1) is None
 
 
