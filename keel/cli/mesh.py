@@ -140,12 +140,19 @@ class Leave:
         if self.dry_run:
             return render.plan_report(leave.plan(host, consent=consent))
         spec = specfile.load(host)
-        typed = prompt.ask_name(leave.own_name(host), self.confirm, yes=self.yes)
+        name = leave.own_name(host)
+        typed = prompt.ask_name(name, self.confirm, yes=self.yes)
         done = leave.leave(host, spec, typed=typed, consent=consent)
         left = done.value
         notes = [f"keel: its keys and state are kept below {host.paths.left}"]
         if left.not_told:
-            notes.append(f"keel: not reached, learn it from the others: {', '.join(left.not_told)}")
+            silent = ", ".join(sorted(left.not_told))
+            notes.append(
+                f"keel: not reached, learn it from the others: {silent}"
+                if left.told
+                else f"keel: nobody was reached of {silent}: whichever of them still lists this"
+                f" node takes it out with `keel mesh remove {name}`"
+            )
         return Report(
             text=_changed(done.changed),
             document={

@@ -91,6 +91,35 @@ def test_the_dry_run_of_a_block_says_who_may_do_more(world: World) -> None:
     assert "no right to remove it for all, a has: here alone" in out
 
 
+@pytest.mark.parametrize(
+    ("off", "said"),
+    [
+        pytest.param((), (), id="all heard it"),
+        pytest.param(
+            ("c",), ("keel: not reached, learn it from the others: c",), id="one heard it"
+        ),
+        pytest.param(
+            ("c", "a"),
+            (
+                "keel: nobody was reached of a, c: whichever of them still lists this node takes it"
+                " out with `keel mesh remove b`",
+            ),
+            id="nobody heard it",
+        ),
+    ],
+)
+def test_who_leaves_is_told_from_whom_the_others_hear_it(
+    world: World, off: tuple[str, ...], said: tuple[str, ...]
+) -> None:
+    for name in off:
+        world.net.nodes[name].power_off()
+    address = world.loaded("b").address
+    status, out, err = typed(world, "b", "mesh leave --yes")
+    assert (status, out) == (0, f"member/{address} left")
+    assert err[0].startswith("keel: its keys and state are kept below")
+    assert tuple(err[1:]) == said
+
+
 def test_with_the_admitter_gone_votes_alone_remove_for_all(world: World) -> None:
     typed(world, "a", "mesh leave --yes")
     world.timers()
