@@ -272,3 +272,30 @@ def test_a_link_carries_both_ways_while_handshakes_end(
     met = replace(one, silent_seconds=0.0, peer=replace(one.peer, latest_handshake=ended))
     (told,) = report.mesh_warnings(spec, replace(seen, members=(met,)), now)
     assert told.remedy.startswith("look again" if carries else "packets from b arrive here")
+
+
+@pytest.mark.parametrize(
+    ("ago", "at_most", "said", "shown"),
+    [
+        pytest.param(9.8, 10.2, "received 10 s ago", "10s", id="known"),
+        pytest.param(0.0, 58.0, "received between 0 and 58 s ago", "0-58s", id="between two looks"),
+        pytest.param(10.0, None, "received at a time that is not known", ">10s", id="one look"),
+        pytest.param(30.0, 90.0, "nothing received for 30 s", "30-90s", id="surely long ago"),
+        pytest.param(None, None, "nothing was ever received", "<none>", id="never"),
+    ],
+)
+def test_when_something_was_heard_is_said_no_more_exactly_than_it_is_known(
+    ago: float | None, at_most: float | None, said: str, shown: str, tmp_path: Path
+) -> None:
+    world = World(tmp_path)
+    suspect(world)
+    spec, now = world.spec("a"), world.net.clock.now()
+    seen = status.look(world.host("a"), spec)
+    met = replace(seen.members[0], silent_seconds=ago, silent_at_most=at_most)
+    (told,) = report.mesh_warnings(spec, replace(seen, members=(met,)), now)
+    assert said in told.text
+    row = {"rx_age_seconds": ago, "rx_age_at_most_seconds": at_most}
+    shown_row = cli.members_text([{**cli.look(world.host("a"))["members"][0], **row}]).splitlines()[
+        1
+    ]
+    assert shown_row.split()[-2] == shown
