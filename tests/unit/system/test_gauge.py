@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
+from datetime import datetime
 from ipaddress import IPv6Address
 from pathlib import Path
 
 import pytest
 
+from keel.mesh.talk import TIMEOUT_SECONDS
 from keel.ports import Completed
 from keel.system.clock import SystemClock
 from keel.system.gauge import TRY_SECONDS, LinuxGauge
@@ -103,3 +105,27 @@ def test_the_installed_etcd_says_its_version(said: bytes | Completed, version: s
     proc = FakeProc()
     proc.answers["etcd", "--version"] = said
     assert gauge(proc).etcd_version() == version
+
+
+class SlowDisk:
+    """Between two looks at this clock three seconds pass."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+
+    def now(self) -> datetime:
+        raise AssertionError
+
+    def monotonic(self) -> float:
+        self.passed += 3.0
+        return self.passed
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError(seconds)
+
+
+def test_a_disk_that_takes_seconds_is_measured_before_who_asked_gives_up(tmp_path: Path) -> None:
+    """Or it would be taken for a member that does not answer."""
+    clock = SlowDisk()
+    assert LinuxGauge(FakeProc(), clock).sync_seconds(tmp_path) == 3.0
+    assert clock.passed < TIMEOUT_SECONDS / 2
