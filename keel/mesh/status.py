@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from keel.mesh.etcdown import Own
 
 MAX_SAMPLES_BYTES = 1 << 20
+JUST_NOW_SECONDS = 1.0
+"""Between a sample and its verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +118,7 @@ def look(host: Host, spec: Spec, *, meanwhile: Meanwhile | None = None) -> MeshS
     samples = sample(host, device, answers)
     now = host.clock.monotonic()
     members = tuple(_seen(m, samples, device, answers.get(m), now, window) for m in others)
-    suspect = [one.member for one in members if one.state is Liveness.SUSPECT]
-    narrow = spread.small_only(host, node, suspect)
+    narrow = spread.small_only(host, node, [one.member for one in members if _is_heard_now(one)])
     answers = {**answers, **narrow}
     said = {
         member.key: answer.body.tend_silent_seconds
@@ -147,6 +148,12 @@ def look(host: Host, spec: Spec, *, meanwhile: Meanwhile | None = None) -> MeshS
             if seconds is not None
         },
     )
+
+
+def _is_heard_now(one: MemberSeen) -> bool:
+    """Whether its packets arrive while its answer does not; whoever is cut off is waited for once."""
+    heard = one.silent_seconds is not None and one.silent_seconds < JUST_NOW_SECONDS
+    return heard and one.state is Liveness.SUSPECT
 
 
 def sample(
