@@ -151,7 +151,7 @@ def look(host: Host, spec: Spec, *, meanwhile: Meanwhile | None = None) -> MeshS
 
 
 def _is_heard_now(one: MemberSeen) -> bool:
-    """Whether its packets arrive while its answer does not; whoever is cut off is waited for once."""
+    """Whether its packets arrive and its answer does not; for who is cut off nobody waits twice."""
     heard = one.silent_seconds is not None and one.silent_seconds < JUST_NOW_SECONDS
     return heard and one.state is Liveness.SUSPECT
 
