@@ -253,13 +253,17 @@ def test_a_formation_that_lost_its_quorum_is_given_up_before_another_is_born(
     assert etcdstore.load_cluster(world.host("a")).formation != lost
 
 
-def test_a_formation_with_a_leader_is_not_given_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stage", [Stage.FORMED, Stage.STARTING], ids=["noted", "not yet noted"])
+def test_a_formation_with_a_leader_is_not_given_up(tmp_path: Path, stage: Stage) -> None:
     world = born(tmp_path)
-    formation = etcdstore.load_cluster(world.host("b")).formation
-    assert formation is not None
+    host = world.host("b")
+    cluster = replace(etcdstore.load_cluster(host), stage=stage)
+    etcdstore.save_cluster(host, cluster)
+    assert cluster.formation is not None
     with pytest.raises(Refused) as caught:
-        etcdtaken.give_up(world.host("b"), world.loaded("b"), formation)
+        etcdtaken.give_up(host, world.loaded("b"), cluster.formation)
     assert caught.value.rule == "formation-alive"
+    assert etcdstore.load_cluster(host) == cluster
 
 
 def holder_statement(world: World, epoch: int) -> bytes:
