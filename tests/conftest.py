@@ -1,6 +1,5 @@
 """What holds for every test."""
 
-import gc
 import os
 import tempfile
 from collections import Counter
@@ -29,12 +28,6 @@ def _in_memory() -> None:
 
 
 _in_memory()
-
-
-def pytest_collection_finish() -> None:
-    """What was collected stays to the end; no collection of garbage walks through it again."""
-    gc.freeze()
-
 
 KILLED = "killed at"
 """The property in which a kill test says (story, revival, points died at, points there are)."""
