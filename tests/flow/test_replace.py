@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -277,6 +278,23 @@ def test_while_a_change_to_the_network_waits_it_is_refused(world: World, at: str
     world.open_window(at, "c")
     before = own_id(world, "b")
     assert refused(lambda: recover(world, "b")) == "replace-window"
+    assert own_id(world, "b") == before
+
+
+@pytest.mark.parametrize("at", ["a", "b"])
+def test_under_a_wrong_clock_it_is_refused(world: World, at: str) -> None:
+    lose(world, "b")
+    world.net.nodes[at].clock.wrong_by = timedelta(minutes=10)
+    world.sync(at)
+    before, holder = own_id(world, "b"), world.loaded("a")
+    asker = find(holder.view, "b")
+
+    def asked() -> object:
+        if at == "b":
+            return recover(world, "b")
+        return etcdgrow.replace_member(world.host("a"), holder, asker, dry_run=False)
+
+    assert refused(asked) == "clock-off"
     assert own_id(world, "b") == before
 
 
