@@ -67,6 +67,9 @@ def _secrets(host: Host) -> Iterator[tuple[Path, str, int]]:
         for number in names(kind):
             for name in files:
                 yield kind / number / name, ROOT, 0o600
+    if host.files.exists(paths.etcd_data):
+        yield paths.etcd_data.parent, ETCD, 0o700
+        yield paths.etcd_data, ETCD, 0o700
     yield paths.laid, ETCD, 0o700
     for name in names(paths.laid):
         yield paths.laid / name, ETCD, 0o600

@@ -111,6 +111,9 @@ class Process:
         }
         file = self.node.paths.etcd_data / "member/wal/0.wal"
         file.parent.mkdir(parents=True, exist_ok=True)
+        for own in (self.node.paths.etcd_data.parent, self.node.paths.etcd_data):
+            own.chmod(0o700)  # StateDirectoryMode=, and what etcd itself makes
+            self.node.disk.owners[str(own.relative_to(self.node.root))] = "etcd"
         file.write_text(json.dumps(kept))
 
 

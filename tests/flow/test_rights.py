@@ -26,6 +26,8 @@ KINDS = {
     "what etcd reads": "etc/etcd/keel/member.pem",
     "etcd's settings": "etc/etcd/keel/etcd.env",
     "etcd's own directory": "etc/etcd/keel",
+    "etcd's data": "var/lib/keel-etcd/data",
+    "what is beside etcd's data": "var/lib/keel-etcd",
 }
 PENDING = ("signing.key", "wireguard.key", "etcd.key")
 
