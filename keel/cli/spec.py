@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from argparse import ArgumentParser
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,12 +32,24 @@ FIXED = {
 """What is said of a difference that apply leaves alone."""
 
 
+def _readable(host: Host, read: Callable[[], Spec]) -> Spec:
+    """The spec, by whoever may read the file; what this node is (keel.spec.specfile) only root may
+    hold it against."""
+    try:
+        return read()
+    except DiskTrouble as error:
+        if error.error_number == errno.EACCES and not host.machine.is_root():
+            raise NotRoot from error
+        raise
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Show:
     def run(self, host: Host) -> Report:
         from keel.spec import parse, specfile
 
-        spec = specfile.wanted(host)
+        own = None if host.machine.is_root() else host.paths.spec
+        spec = _readable(host, lambda: specfile.wanted(host, own))
         return Report(
             text=parse.render_spec(spec),
             document={"schema": "keel.spec/1", "spec": parse.as_document(spec)},
@@ -53,12 +65,7 @@ class Check:
         from keel.spec import specfile
 
         path = self.file or host.paths.spec
-        try:
-            spec = specfile.wanted(host, path, needed=True)
-        except DiskTrouble as error:
-            if error.error_number == errno.EACCES and not host.machine.is_root():
-                raise NotRoot from error
-            raise
+        spec = _readable(host, lambda: specfile.wanted(host, path, needed=True))
         # What this node is, nobody else may read.
         if host.machine.is_root() and store.load(host) is not None:
             from keel.spec import apply
@@ -169,6 +176,7 @@ SPEC = Group(
             add_arguments=no_arguments,
             options=lambda _: Show(),
             reads=True,
+            needs_root=False,
         ),
         Verb(
             name="check",

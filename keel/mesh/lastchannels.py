@@ -15,14 +15,16 @@ from keel.spec import parse
 from keel.spec.model import Monitor, Spec
 
 
+def differ(host: Host, spec: Spec) -> bool:
+    """Whether others are kept than the spec has."""
+    held = host.files.read(host.paths.channels)
+    return not spec.unread and held != _raw(spec) and bool(held or spec.monitor.channels)
+
+
 def keep(host: Host, spec: Spec) -> None:
     """The channels of a spec that was read; nothing is written when they are kept already."""
-    if spec.unread:
-        return
-    raw = json.dumps({"monitor": parse.as_document(spec)["monitor"]}).encode()
-    held = host.files.read(host.paths.channels)
-    if held != raw and (held is not None or spec.monitor.channels):
-        host.files.write(host.paths.channels, raw)
+    if differ(host, spec):
+        host.files.write(host.paths.channels, _raw(spec))
 
 
 def with_channels(host: Host, spec: Spec) -> Spec:
@@ -32,3 +34,7 @@ def with_channels(host: Host, spec: Spec) -> Spec:
     except SpecError:
         held = Monitor()
     return replace(spec, monitor=held)
+
+
+def _raw(spec: Spec) -> bytes:
+    return json.dumps({"monitor": parse.as_document(spec)["monitor"]}).encode()

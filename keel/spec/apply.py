@@ -16,6 +16,7 @@ from keel.mesh import (
     etcdrenew,
     etcdstart,
     etcdstore,
+    lastchannels,
     netsettings,
     netwindow,
     selfrecord,
@@ -184,6 +185,8 @@ def _execute(host: Host, spec: Spec, node: Node, action: Action) -> None:
             host.machine.unbound_tcp()
         case Action.ENABLE:
             pass  # after the lock is gone: the units that it starts take it themselves
+        case Action.KEEP_CHANNELS:
+            lastchannels.keep(host, spec)
 
 
 def _observe(host: Host, spec: Spec, node: Node) -> NodeView:
@@ -195,6 +198,7 @@ def _observe(host: Host, spec: Spec, node: Node) -> NodeView:
         units={unit: host.units.state(unit) for unit in diff.UNITS},
         channel_drop_in=host.files.read(host.paths.channel_drop_in),
         settled=netsettings.load(host),
+        channels_kept=not lastchannels.differ(host, spec),
     )
 
 

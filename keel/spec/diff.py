@@ -2,8 +2,8 @@
 
 Pure: keel.spec.apply observes and executes. What is compared is what apply owns, and no more: the
 interface's parameters and endpoints, TCP's bound, the channel's address, and which units run.
-Deliberately left out: peers (the roster's, `keel mesh up` keeps them),
-alert channels (read when there is something to say), and all of a node that is in no mesh.
+Deliberately left out: peers (the roster's, `keel mesh up` keeps them), and all of a node that is in
+no mesh.
 Port, MTU and endpoints are compared as they are in force: applying them takes a network window.
 """
 
@@ -33,6 +33,7 @@ UNITS = (MESH_UNIT, CHANNEL_SOCKET, SYNC_TIMER, TEND_TIMER)
 
 RUNS = "enabled, active"
 CERTIFICATES = "etcd.certificates"
+CHANNELS = "monitor.channels"
 CERTIFICATE_SOON = timedelta(days=7)
 
 Facts = Mapping[str, str]
@@ -47,6 +48,7 @@ class Action(StrEnum):
     BOUND_TCP = "bound-tcp"
     UNBOUND_TCP = "unbound-tcp"
     ENABLE = "enable-unit"
+    KEEP_CHANNELS = "keep-channels"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,8 @@ class NodeView:
     channel_drop_in: bytes | None
     settled: Settings | None = None
     """What is in force; None before the interface was first raised."""
+    channels_kept: bool = True
+    """The monitor's channels are kept as the spec has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +111,8 @@ def decide(spec: Spec, view: NodeView) -> Plan:
     for item in found.values():
         if item.name.startswith("unit."):
             steps.append(_step(Action.ENABLE, item))
+    if (channels := found.get(CHANNELS)) is not None:
+        steps.append(_step(Action.KEEP_CHANNELS, channels))
     return Plan(steps=tuple(steps))
 
 
@@ -183,6 +189,7 @@ def wanted(spec: Spec, view: NodeView) -> Facts:
         "wireguard.endpoints": _endpoints(wireguard.endpoints),
         "wireguard.address": view.address.compressed,
         "channel.listen": _listen(view.address),
+        CHANNELS: _channels(spec),
         **{f"unit.{unit}": RUNS for unit in UNITS},
     }
     if _keepalives(view.device):
@@ -200,6 +207,7 @@ def observed(spec: Spec, view: NodeView) -> Facts:
         "channel.listen": listen_of(view.channel_drop_in or b"") or NOTHING,
         "tcp_bound": "off" if view.tcp_bound == "off" else "on",
         "wireguard.endpoints": _endpoints((view.settled or settings_of(spec)).endpoints),
+        CHANNELS: _channels(spec) if view.channels_kept else "others",
         **{f"unit.{name}": _unit_text(state) for name, state in view.units.items()},
     }
     device = view.device
@@ -237,6 +245,11 @@ def _endpoints(endpoints: tuple[Endpoint, ...]) -> str:
 
 def _listen(address: IPv6Address) -> str:
     return f"[{address.compressed}]:{CHANNEL_PORT}"
+
+
+def _channels(spec: Spec) -> str:
+    """How many alone: a URL may have a secret in it."""
+    return f"{len(spec.monitor.channels)} by the spec"
 
 
 def _unit_text(state: UnitState) -> str:

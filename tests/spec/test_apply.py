@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from keel.cli.spec import Check
+from keel.cli.spec import Check, Show
 from keel.errors import DiskTrouble, KeelError, Refused, SpecError
 from keel.mesh import create, store, up
 from keel.spec import apply, specfile
 from keel.spec.diff import UNITS, Action, Fixed, fixed_differences
 from keel.spec.model import Overlay, Spec
 from tests.fakes import FakeNet, FakeNode, crash_points
+from tests.flow.world import World
 
 
 def write_spec(node: FakeNode, text: str) -> None:
@@ -183,3 +184,40 @@ def test_a_spec_that_is_no_spec_is_the_operators_to_mend_and_not_a_lost_state(
     with pytest.raises(SpecError) as caught:
         specfile.load(node.host)
     assert str(node.paths.spec) in caught.value.summary()
+
+
+CHANNELS = "monitor: {channels: [{type: mail, to: a@b.example}]}\n"
+
+
+def test_a_change_of_the_channels_alone_is_a_change(tmp_path: Path) -> None:
+    node = make_member(tmp_path)
+    apply.apply(node.host)
+    write_spec(node, node.paths.spec.read_text() + CHANNELS)
+    (found,) = apply.differences(node.host)
+    assert (found.name, found.wanted) == ("monitor.channels", "1 by the spec")
+    assert [step.action for step in apply.plan(node.host).steps] == [Action.KEEP_CHANNELS]
+    (said,) = apply.apply(node.host).changed
+    assert said.startswith("keep-channels monitor.channels")
+    assert b"a@b.example" in node.paths.channels.read_bytes()
+    assert "a@b.example" not in said
+    assert apply.differences(node.host) == ()
+    assert apply.apply(node.host).changed == ()
+
+
+@pytest.mark.parametrize("root", [True, False])
+def test_whoever_may_read_the_spec_is_shown_it(tmp_path: Path, root: bool) -> None:
+    node = make_member(tmp_path)
+    node.machine.root = root
+    assert "51999" in Show().run(node.host).text
+
+
+def test_a_capable_member_s_spec_is_shown_to_others_as_it_stands(tmp_path: Path) -> None:
+    """What this node is only root may hold it against."""
+    world = World(tmp_path)
+    world.mesh("a")
+    node = world.net.nodes["a"]
+    node.paths.spec.write_text("")
+    with pytest.raises(SpecError):
+        Show().run(node.host)
+    node.machine.root = False
+    assert "mode: cloud" in Show().run(node.host).text
