@@ -123,7 +123,7 @@ def warmed(host: Host) -> tuple[Host, WarmUnits]:
 
     def exchange() -> None:
         reached = ", ".join(sync.sync(host, specfile.load(host)).value.reached)
-        sys.stderr.write(f"exchanged rosters with {reached or '<none>'}\n")
+        sys.stderr.write(f"exchanged rosters with {reached or 'nobody'}\n")
 
     found[TEND_UNIT] = Errand("tend", tend)
     found[SYNC_UNIT] = Errand("sync", exchange)

@@ -176,8 +176,12 @@ class Sync:
         if isinstance(outcome, Incomplete):
             notes.append(f"keel: hint: {outcome.remedy}")
         value = outcome.value
+        if value.reached or missing:
+            reached = f"reached {', '.join(value.reached) or 'nobody'}"
+        else:
+            reached = "there is no other member to be asked"
         return Report(
-            text=f"reached {', '.join(value.reached) or '<none>'}; {value.learned} new records",
+            text=f"{reached}; {value.learned} new records",
             document={
                 "schema": "keel.sync/1",
                 "reached": list(value.reached),

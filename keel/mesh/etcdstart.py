@@ -18,7 +18,7 @@ from cryptography import x509
 from keel import codec
 from keel.errors import BadValue, EtcdError, PkiRejected, Refused, StateCorrupt
 from keel.etcdport import DataState, EtcdAt
-from keel.mesh import etcdsettings
+from keel.mesh import etcdbeside, etcdsettings
 from keel.mesh.etcdcheck import read_record
 from keel.mesh.etcdconf import (
     CRL_FILE,
@@ -40,7 +40,7 @@ from keel.mesh.etcdguard import (
 )
 from keel.mesh.etcdids import address_of_url
 from keel.mesh.etcdmsg import ClusterRecord
-from keel.mesh.etcdstate import Cluster, Lived, Marker, matches
+from keel.mesh.etcdstate import Cluster, Lived, matches
 from keel.mesh.etcdtrust import fingerprints, parse_bundle
 from keel.ports import Deadline, Host, UnitState
 from keel.types import Fingerprint
@@ -160,8 +160,7 @@ def awaits(
 def begun(host: Host, cluster: Cluster) -> bool:
     """Whether etcd was let start in this place before: by the marker beside its data, or, when that
     is gone as well, in this boot."""
-    path = host.paths.etcd_marker
-    marker = codec.read_state(Marker, path, host.files.read(path))
+    marker = etcdbeside.read_marker(host)
     return matches(marker, cluster) or host.files.exists(host.paths.etcd_loaded)
 
 
@@ -270,7 +269,7 @@ def _observe(host: Host) -> StartView:
             env=env.reveal(),
         ),
         data=host.overlay.data_state(),
-        marker=codec.read_state(Marker, paths.etcd_marker, files.read(paths.etcd_marker)),
+        marker=etcdbeside.read_marker(host),
         begun=begun(host, cluster),
         lived=lived.counter,
     )

@@ -87,6 +87,11 @@ def name_of(seen: MeshSeen, member: Listed) -> str:
     return member.name or str(member.address)
 
 
+def _by_name(seen: MeshSeen, etcd: EtcdSeen) -> list[Listed]:
+    """etcd's members in the order in which a person looks for them."""
+    return sorted(etcd.known.members, key=lambda one: name_of(seen, one))
+
+
 def _mode_kept(spec: Spec, etcd: EtcdSeen) -> list[Warning]:
     mode = spec.installation.mode
     if mode is Mode.CLOUD_ADVANCED or etcd.phase not in (Phase.VOTER, Phase.LEARNER):
@@ -233,7 +238,7 @@ def _strangers(seen: MeshSeen, etcd: EtcdSeen) -> list[Warning]:
     gone = expulsion.removed_at(node.roster, node.view)
     return [
         warn("etcd-stranger", subject=name_of(seen, one), detail=id_text(EtcdMemberId(one.id)))
-        for one in etcd.known.members
+        for one in _by_name(seen, etcd)
         if one.id is not None
         and one.address not in gone
         and (one.address is None or node.view.by_address(one.address) is None)
@@ -270,7 +275,7 @@ def _etcd_warnings(seen: MeshSeen, etcd: EtcdSeen, now: datetime) -> list[Warnin
     gone = expulsion.removed_at(seen.node.roster, seen.node.view)
     found += [
         warn("etcd-still-listed", subject=expulsion.name_of(seen.node.roster, gone[one.address]))
-        for one in etcd.known.members
+        for one in _by_name(seen, etcd)
         if one.address in gone
     ]
     if etcd.restored:

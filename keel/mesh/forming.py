@@ -116,13 +116,13 @@ def decide(view: FormView) -> Plan:
     steps = [*_reservations(view, ready), *_root(view)]
     steps += [
         _step(Action.ENROL, one.name, "it has no certificate of this root yet")
-        for one in sorted(ready, key=lambda one: one.address)
+        for one in sorted(ready, key=lambda one: one.name)
         if not _enrolled(view, one)
     ]
     if view.begun:
         return Plan(steps=tuple(steps), waiting=(UNDER_WAY,))
     born, later = _chosen(ready)
-    names = ", ".join((view.name, *(one.name for one in born)))
+    names = ", ".join((view.name, *sorted(one.name for one in born)))
     steps.append(_step(Action.GIVE_BIRTH, names, "there is no cluster and three are ready"))
     return Plan(steps=tuple(steps), waiting=tuple(_in_line(one) for one in later))
 
@@ -334,7 +334,7 @@ def _learners(view: FormView, peers: tuple[Peer, ...]) -> Plan:
     _check_peers(view, peers)
     missing = [
         one
-        for one in sorted(peers, key=lambda one: one.address)
+        for one in sorted(peers, key=lambda one: one.name)
         if _is_capable(one) and one.address not in view.listed
     ]
     steps = [

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from keel import codec
-from keel.errors import Refused
+from keel.errors import Refused, StateCorrupt
 from keel.mesh import etcdmeasure, etcdown, etcdstore
 from keel.mesh.etcdstate import Stage
-from keel.mesh.passmsg import Ask, Beside
+from keel.mesh.passmsg import MAX_MARKER_BYTES, Ask, Beside
 from keel.ports import Host
 from keel.unitnames import FAST_TIMER, PASSES_UNIT, SYNC_UNIT, TEND_UNIT
 
@@ -32,12 +32,19 @@ def answer(host: Host, word: str) -> bytes:
     if ask is Ask.GROUND:
         return codec.dumps(etcdmeasure.ground(host))
     if ask is Ask.MARKER:
-        return codec.dumps(Beside(marker=host.files.read(host.paths.etcd_marker)))
+        return codec.dumps(Beside(marker=_marker(host)))
     if ask is Ask.HALT:
         _halt(host)
     elif ask is not Ask.READY:
         host.units.start(_UNITS[ask], block=False)
     return b""
+
+
+def _marker(host: Host) -> bytes | None:
+    try:
+        return host.files.read(host.paths.etcd_marker, max_bytes=MAX_MARKER_BYTES)
+    except StateCorrupt as error:
+        return error.problem.encode()  # whoever asked finds it as damaged as it is
 
 
 def _halt(host: Host) -> None:

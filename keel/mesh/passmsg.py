@@ -17,6 +17,8 @@ from keel.mesh.refusal import Refusal
 
 MAX_ASK_BYTES = 16
 MAX_ANSWER_BYTES = 4096
+MAX_MARKER_BYTES = 2048
+"""Ten times as much as it has; and an answer has room for it."""
 _DONE, _REFUSED = b"+", b"-"
 
 
@@ -51,7 +53,8 @@ class Ground:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """The marker's bytes as they are on disk; None when there is none."""
+    """The marker's bytes as they are on disk; None when there is none. Of one that is too large to
+    be one only so much as shows that."""
 
     marker: bytes | None = None
 

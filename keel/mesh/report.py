@@ -216,7 +216,7 @@ def _machine_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
 
 def mesh_warnings(spec: Spec, seen: MeshSeen, now: datetime) -> list[Warning]:
     found = _machine_warnings(spec, seen)
-    for one in seen.members:
+    for one in sorted(seen.members, key=lambda one: one.member.display):
         name = one.member.display
         if one.state is Liveness.DOWN:
             remedy = ALONE.format(name=name) if seen.alone else ""

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from keel.mesh import etcd
+from keel.cli import status
+from keel.cli.mesh import Sync
+from keel.errors import StateCorrupt
+from keel.mesh import etcd, etcdbeside
 from tests.flow.test_remove_cli import typed
 from tests.flow.test_status import formed
 from tests.flow.world import World
@@ -195,3 +198,56 @@ def test_a_node_whose_leave_was_cut_off_is_asked_for_the_name_it_had(world: Worl
     victim.new_life()
     assert typed(world, "b", "mesh leave")[2][0].startswith("keel: error: this takes b out")
     assert typed(world, "b", "mesh leave --confirm b")[0] == 0
+
+
+def test_a_sync_says_whom_it_reached_by_name(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.mesh("abcde")
+    assert Sync().run(world.host("a")).text.startswith("reached b, c, d, e; ")
+    world.net.nodes["e"].power_off()
+    world.net.nodes["b"].power_off()
+    report = Sync().run(world.host("a"))
+    assert report.text.startswith("reached c, d; ")
+    assert [line.split()[1].strip(":") for line in report.notes[:2]] == ["b", "e"]
+
+
+def test_a_sync_that_reaches_nobody_says_so(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.mesh("ab")
+    world.net.nodes["b"].power_off()
+    assert Sync().run(world.host("a")).text.startswith("reached nobody; ")
+
+
+def test_a_sync_alone_has_nobody_to_reach(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.mesh("a")
+    assert Sync().run(world.host("a")).text == (
+        "there is no other member to be asked; 0 new records"
+    )
+
+
+def test_warnings_about_members_stand_in_their_names_order(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.mesh("abcde")
+    for name in "bcde":
+        world.net.nodes[name].power_off()
+    world.net.clock.sleep(120)
+    found = status.look(world.host("a"))["warnings"]
+    assert isinstance(found, list)
+    quiet = [one["text"].split()[0] for one in found if one["code"].startswith("member-")]
+    assert quiet == ["b", "c", "d", "e"]
+
+
+@pytest.mark.parametrize("size", [4000, 2 << 20])
+def test_a_marker_that_is_far_too_large_is_told_as_a_damaged_file(
+    tmp_path: Path, size: int
+) -> None:
+    world = World(tmp_path)
+    world.mesh("a")
+    host = world.host("a")
+    host.paths.etcd_marker.parent.mkdir(parents=True)
+    host.paths.etcd_marker.write_bytes(b"x" * size)
+    for load in (etcdbeside.load_marker, etcdbeside.read_marker):
+        with pytest.raises(StateCorrupt) as caught:
+            load(host)
+        assert "marker.json" in caught.value.summary()
