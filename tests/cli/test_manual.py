@@ -112,6 +112,14 @@ def test_completion_offers_every_word_and_option() -> None:
         (["keel", "mesh", "remove", "web-3", "--dr"], ["--dry-run"]),
         (["keel", "mesh", "join", "--token-file", "t.txt", "--j"], ["--json"]),
         (["keel", "mesh", "invite", "--life", "30m", "--w"], ["--wait"]),
+        (["keel", "mesh", "remove", "te"], []),
+        (["keel", "mesh", "remove", "--confirm", ""], []),
+        (["keel", "mesh", "trust", "add", "--root", "te"], []),
+        (["keel", "mesh", "invite", "--life", ""], []),
+        (["keel", "mesh", "join", "--token-file", "t"], ["files"]),
+        (["keel", "spec", "check", ""], ["files"]),
+        (["keel", "spec", "check", "t"], ["files"]),
+        (["keel", "spec", "check", "--j"], ["--json"]),
     ],
     ids=lambda typed: " ".join(typed),
 )
@@ -123,7 +131,8 @@ def test_bash_completes(tmp_path: Path, typed: list[str], expected: list[str]) -
         [
             "bash",
             "-c",
-            f"source {script}; COMP_WORDS=({words}); COMP_CWORD={len(typed) - 1}; _keel;"
+            f"compopt() {{ COMPREPLY=(files); }}; source {script}; COMP_WORDS=({words});"
+            f" COMP_CWORD={len(typed) - 1}; _keel;"
             ' printf "%s\\n" "${COMPREPLY[@]}"',
         ],
         capture_output=True,
@@ -131,3 +140,18 @@ def test_bash_completes(tmp_path: Path, typed: list[str], expected: list[str]) -
         check=True,
     )
     assert done.stdout.split() == expected
+    assert "-o default" not in script.read_text().splitlines()[-1]
+
+
+def test_zsh_and_fish_offer_files_only_where_one_is_due() -> None:
+    zsh, fish = MADE["_keel"], MADE["keel.fish"]
+    assert [line.strip() for line in zsh.splitlines() if "_files" in line] == [
+        "--token-file) _files; return ;;",
+        "'keel spec check'|'keel spec check '*) _files; return ;;",
+    ]
+    open_to_files = [line for line in fish.splitlines()[1:] if " -f " not in line]
+    assert [line for line in open_to_files if "-x" not in line][1:] == [
+        "complete -c keel -l token-file -r -F"
+    ]
+    assert "keel spec check" in open_to_files[0]
+    assert "complete -c keel -l root -x" in open_to_files
