@@ -19,6 +19,8 @@ from keel.ports import Host
 SET_RIGHT = "set this node's clock right: `timedatectl set-ntp true`, then `keel mesh sync`"
 ACCEPT = "if the clock is right: `keel mesh doctor --accept-clock`; if not: `timedatectl set-time`"
 
+UNHEARD = "no member was heard since the boot, and NTP does not keep it: nothing is renewed by it"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockFound:
@@ -35,10 +37,12 @@ class ClockFound:
 
 def look_at_clock(host: Host) -> ClockFound:
     """This node's clock; asks NTP, but no member: those were heard by the last sync."""
-    store.require(host)
+    node = store.require(host)
     highest, _ = talk.load_highest_time(host)
     judged = talk.judge_clock(host)
     why, remedy = _verdict(judged)
+    if not why and talk.clock_is_unheard(host, node):
+        why, remedy = UNHEARD, ACCEPT
     return ClockFound(
         now=host.clock.now(),
         highest=highest.time if highest else None,

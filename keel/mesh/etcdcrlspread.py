@@ -24,7 +24,7 @@ from keel.errors import Refused
 from keel.mesh import etcdcert, etcdcrl, etcdrevoke, etcdstore, store, talk, wire
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdcrl import Crl
-from keel.mesh.etcdplan import until_clock
+from keel.mesh.etcdplan import until_clock, until_heard
 from keel.mesh.records import CRL, MAX_CRL_BYTES, CrlRecord
 from keel.outcome import Waiting
 from keel.ports import Host
@@ -75,6 +75,8 @@ def _refresh(host: Host) -> Waiting | None:
         return None
     if talk.clock_is_off(host):
         return until_clock("the next CRL")
+    if talk.clock_is_unheard(host, store.require(host)):
+        return until_heard("the next CRL")
     with store.locked(host, "the mesh"):
         etcdrevoke.issue(host, store.require(host))
     return None

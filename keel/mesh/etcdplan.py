@@ -38,6 +38,7 @@ A_LEADER = "the election of a leader"
 A_VOTE = "a vote in the cluster"
 CLOCK = "the clock"
 CLOCK_DIFFERS = "most members' clocks, or a time it has seen, contradict it: `keel mesh doctor`"
+UNHEARD = "no member was heard since the boot, nor does NTP keep it: `keel mesh doctor`"
 WINDOW = "the change to the network"
 WINDOW_OPEN = "it is not confirmed yet"
 
@@ -210,6 +211,12 @@ def _of_the_unit(view: MemberView) -> tuple[Waiting, ...]:
 def until_clock(what: str, *, since: datetime | None = None) -> Waiting:
     """What lives by the clock waits until nothing contradicts this node's."""
     return Waiting(what=what, waiting_for=CLOCK, why=CLOCK_DIFFERS, since=since)
+
+
+def until_heard(what: str) -> Waiting:
+    """What this node would do by itself waits until somebody vouched for the clock it booted with:
+    alone it cannot tell a clock that is ahead from a long time without power."""
+    return Waiting(what=what, waiting_for=CLOCK, why=UNHEARD)
 
 
 def until_window(what: str) -> Waiting:

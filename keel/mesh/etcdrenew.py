@@ -6,7 +6,8 @@ lays everything (keel.mesh.etcdmember); etcd reads them at its next handshake an
 Rules:
 (N1) A new key is on disk before its certificate is asked for, and a certificate before it is used:
      a renewal that was cut off goes on with the same key.
-(N2) Nothing is issued or asked for while this node's clock differs from most members'.
+(N2) Nothing is issued or asked for while this node's clock differs from most members', nor by the
+     clock of a boot for which nobody has vouched yet.
 (N3) What is renewed on disk counts only once a handshake on both of etcd's ports showed it.
 (N4) Old keys go only once the new ones were seen in use.
 """
@@ -30,7 +31,7 @@ from keel.mesh import (
 )
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdholder import holder_member
-from keel.mesh.etcdplan import until_clock
+from keel.mesh.etcdplan import until_clock, until_heard
 from keel.mesh.etcdstate import Stage
 from keel.mesh.renewal import Action, ChainView
 from keel.mesh.store import Node
@@ -64,6 +65,8 @@ def duty(host: Host, node: Node) -> Duty:
     if talk.clock_is_off(host):
         waiting = until_clock(WHAT)
         return _not_yet(view, waiting, now)
+    if talk.clock_is_unheard(host, node):
+        return _not_yet(view, until_heard(WHAT), now)
     left = _execute(host, node, plan)
     if left is not None:
         return _not_yet(observe(host, node) or view, left, now)

@@ -150,6 +150,18 @@ def clock_is_off(host: Host) -> bool:
     return judge_clock(host).off
 
 
+def clock_is_unheard(host: Host, node: Node) -> bool:
+    """Whether nobody has vouched yet for the clock that this node booted with: of the others none
+    was heard since, NTP does not keep it, and neither they, NTP nor the operator did so since."""
+    if not others(node) or judge_clock(host).heard:
+        return False
+    highest, _ = load_highest_time(host)
+    age = None if highest is None else (host.clock.now() - highest.time).total_seconds()
+    if age is not None and 0 <= age <= host.clock.monotonic():  # kept since the boot
+        return False
+    return not host.machine.clock_synchronized()
+
+
 def refuse_wrong_clock(host: Host) -> None:
     """Refused while this node may sign nothing that lives by the clock (design section 3)."""
     if clock_is_off(host):

@@ -66,12 +66,14 @@ class NodeClock:
     def __init__(self, world: VirtualClock) -> None:
         self.world = world
         self.wrong_by = timedelta()
+        self.booted = 0.0
+        """When it was last switched on, by the world's monotonic clock."""
 
     def now(self) -> datetime:
         return self.world.now() + self.wrong_by
 
     def monotonic(self) -> float:
-        return self.world.monotonic()
+        return self.world.monotonic() - self.booted
 
     def sleep(self, seconds: float) -> None:
         self.world.sleep(seconds)

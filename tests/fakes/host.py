@@ -159,6 +159,7 @@ class FakeNode:
         if self.alive:
             self.power_off()
         self.alive = True
+        self.clock.booted = self.clock.world.monotonic()
         (self.root / VOLATILE / "keel").mkdir(parents=True)
         self.new_life()
 

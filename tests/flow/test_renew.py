@@ -11,6 +11,7 @@ from cryptography import x509
 
 from keel.errors import Refused
 from keel.mesh import (
+    doctor,
     etcdcert,
     etcdcredentials,
     etcdissue,
@@ -187,6 +188,58 @@ def test_nothing_is_renewed_by_a_clock_that_differs(world: World) -> None:
     found = tend(world, "b")["renewal"]
     assert (found.result, found.waiting[0].waiting_for) == (Result.WAITING, "the clock")
     assert leaf(world, "b").number == before
+
+
+AHEAD = timedelta(days=300)
+
+
+def boots_unheard(world: World, wrong_by: timedelta) -> None:
+    """The holder, of whose leaf a third is left, comes back where nobody hears it."""
+    until_due(world, "a", leaf(world, "a").member.leaf)
+    world.net.nodes["a"].power_off()
+    world.net.cut("a", "b")
+    world.net.cut("a", "c")
+    world.net.nodes["a"].clock.wrong_by = wrong_by
+    world.boot("a")
+    world.net.clock.sleep(60)
+
+
+@pytest.mark.lives
+def test_a_holder_that_hears_nobody_renews_nothing_by_the_clock_it_booted_with(
+    world: World,
+) -> None:
+    before, crl = leaf(world, "a").number, etcdstore.load_crl(world.host("a"))
+    boots_unheard(world, AHEAD)
+    world.sync("a")
+    for _ in range(2):
+        duties = tend(world, "a")
+        assert "no member was heard" in duties["renewal"].text
+        assert "no member was heard" in duties["crl"].text
+    assert leaf(world, "a").number == before
+    assert etcdstore.load_crl(world.host("a")) == crl
+    found = doctor.look_at_clock(world.host("a"))
+    assert "no member was heard" in found.why
+    assert "--accept-clock" in found.remedy
+    world.net.heal()
+    world.net.nodes["a"].clock.wrong_by = timedelta()
+    world.sync("a")
+    assert tend(world, "a")["renewal"].result is Result.DONE
+    assert leaf(world, "a").number > before
+
+
+VOUCHED = {
+    "NTP": lambda world: setattr(world.net.nodes["a"].machine, "ntp", True),
+    "the operator": lambda world: doctor.accept_clock(world.host("a")),
+    "a member": lambda world: (world.net.heal(), world.sync("a")),
+}
+
+
+@pytest.mark.parametrize("who", VOUCHED)
+def test_a_clock_that_somebody_vouched_for_since_the_boot_renews(world: World, who: str) -> None:
+    boots_unheard(world, timedelta())
+    assert tend(world, "a")["renewal"].result is Result.WAITING
+    VOUCHED[who](world)
+    assert tend(world, "a")["renewal"].result is Result.DONE
 
 
 @pytest.mark.lives
