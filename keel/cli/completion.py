@@ -113,7 +113,8 @@ def fish(tree: Group) -> str:
 
 def _with_values(tree: Group) -> tuple[list[str], list[str]]:
     """The options that a file's name follows, and those that another value does; --color apart."""
-    files, others = set(), set()
+    files: set[str] = set()
+    others: set[str] = set()
     for _, verb in _verbs(tree, tree.name):
         for action in parser.verb_parser(verb, prog=tree.name)._actions:
             if action.option_strings and action.nargs != 0:

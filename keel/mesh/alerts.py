@@ -22,7 +22,15 @@ from keel.mesh.warnings import Severity, Warning
 REMIND = timedelta(days=1)
 HOLD = timedelta(minutes=5)
 AT_ONCE = frozenset(
-    {"etcd-failed", "etcd-full", "etcd-corrupt", "certificate-ends", "crl-old", "clone"}
+    {
+        "etcd-failed",
+        "etcd-full",
+        "etcd-corrupt",
+        "certificate-ends",
+        "root-not-valid",
+        "crl-old",
+        "clone",
+    }
     | {"tend-silent"}
 )
 JOURNAL = "journal"

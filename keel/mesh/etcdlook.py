@@ -41,6 +41,8 @@ from keel.spec.model import Spec
 from keel.types import Capability, EtcdClusterId, FormationId, SigningKey
 
 HERE, OPERATOR = "etcd here", "the operator"
+ROOT = "root"
+"""The kind of a certificate that nothing renews."""
 
 
 class Phase(StrEnum):
@@ -72,6 +74,7 @@ class Certificate:
 
     kind: str
     serial: str
+    not_before: datetime
     not_after: datetime
 
 
@@ -291,7 +294,7 @@ def _idle_waits(
 def certificates(host: Host) -> tuple[Certificate, ...]:
     """Those that are in use on this node."""
     found: list[tuple[str, x509.Certificate]] = []
-    found += [("root", root) for root in etcdstore.load_roots(host)]
+    found += [(ROOT, root) for root in etcdstore.load_roots(host)]
     granted = etcdstore.load_intermediate(host)
     if granted is not None:
         found.append(("intermediate", granted[1].certificate))
@@ -302,6 +305,7 @@ def certificates(host: Host) -> tuple[Certificate, ...]:
         Certificate(
             kind=kind,
             serial=etcdcert.serial_of(certificate),
+            not_before=certificate.not_valid_before_utc,
             not_after=certificate.not_valid_after_utc,
         )
         for kind, certificate in found

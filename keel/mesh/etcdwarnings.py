@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from keel import codec
 from keel.mesh import clocks, etcdlook, etcdplan, expulsion
 from keel.mesh.etcdids import PEER_PORT, id_text
 from keel.mesh.etcdlist import Listed
-from keel.mesh.etcdlook import EtcdSeen, Phase, Role
+from keel.mesh.etcdlook import Certificate, EtcdSeen, Phase, Role
 from keel.mesh.etcdwords import Alarm, alarm_in
 from keel.mesh.liveness import Liveness
 from keel.mesh.status import MeshSeen
@@ -59,6 +59,13 @@ DAMAGED = (
 )
 LAY_FIRST = "`keel mesh etcd tend`, then `systemctl restart etcd`"
 """A restart would come to the same while keel's drop-in is gone."""
+ROOT_SOON = timedelta(days=180)
+"""A new mesh wants to be planned."""
+ROOT_AHEAD = (
+    "first `keel mesh doctor`: if this node's clock is behind, set it right; if it is right, the"
+    " root was made by one that ran ahead, and docs/mesh.md says how to begin anew without losing"
+    " keys"
+)
 
 ALARMS = {Alarm.FULL: "etcd-full", Alarm.CORRUPT: "etcd-corrupt"}
 
@@ -270,6 +277,18 @@ def _waits(one: Waiting) -> Warning:
     return warn("etcd-waits", subject=one.what, detail=detail, remedy=one.remedy or one.why)
 
 
+def _root(one: Certificate, now: datetime) -> list[Warning]:
+    """Nothing renews a root: one that a wrong clock made is wrong once the clock is right."""
+    if one.not_before > now:
+        begins = codec.format_time(one.not_before)
+        return [warn("root-not-valid", detail=f"begins {begins} only", remedy=ROOT_AHEAD)]
+    if one.not_after <= now:
+        return [warn("root-not-valid", detail=f"ended {codec.format_time(one.not_after)}")]
+    if one.not_after - now < ROOT_SOON:
+        return [warn("root-ends", detail=codec.format_time(one.not_after))]
+    return []
+
+
 def _etcd_warnings(seen: MeshSeen, etcd: EtcdSeen, now: datetime) -> list[Warning]:
     found = [*_cluster_warnings(seen, etcd), *_strangers(seen, etcd)]
     gone = expulsion.removed_at(seen.node.roster, seen.node.view)
@@ -288,7 +307,9 @@ def _etcd_warnings(seen: MeshSeen, etcd: EtcdSeen, now: datetime) -> list[Warnin
         for f in etcd.failures
     ]
     for one in etcd.certificates:
-        if one.not_after - now < CERTIFICATE_SOON:
+        if one.kind == etcdlook.ROOT:
+            found += _root(one, now)
+        elif one.not_after - now < CERTIFICATE_SOON:
             ends = codec.format_time(one.not_after)
             found.append(warn("certificate-ends", subject=one.kind, detail=ends))
     if etcd.crl_next_update is not None and etcd.crl_next_update < now:

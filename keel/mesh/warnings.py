@@ -218,6 +218,16 @@ KINDS: Mapping[str, Kind] = {
         text="the {subject} certificate ends {detail}",
         remedy="`keel mesh etcd tend` renews what is due",
     ),
+    "root-not-valid": Kind(
+        severity=Severity.CRITICAL,
+        text="etcd's root is not valid: it {detail}",
+        remedy="nothing renews a root: docs/mesh.md says how to begin anew without losing keys",
+    ),
+    "root-ends": Kind(
+        severity=Severity.WARNING,
+        text="etcd's root ends {detail}, and every certificate under it",
+        remedy="nothing renews a root: docs/mesh.md says how to begin anew without losing keys",
+    ),
     "tend-silent": Kind(
         severity=Severity.CRITICAL,
         text="nothing tends etcd on {subject} since {detail}",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from keel.cli import status
 from keel.errors import Refused
 from keel.mesh import (
     doctor,
@@ -385,3 +386,29 @@ def test_of_members_without_a_cluster_their_signed_word_is_enough(tmp_path: Path
     assert tend(made, "b")["renewal"].result is Result.DONE
     assert tend(made, "a")["superseded"].result is Result.DONE
     assert len(crl(made, "a").revoked) == 2
+
+
+ROOTS = {
+    "made by a clock that ran ahead": (-400, "root-not-valid", "begins", "keel mesh doctor"),
+    "valid": (100, None, "", ""),
+    "near its end": (3600, "root-ends", "ends", "nothing renews a root"),
+    "ended": (3700, "root-not-valid", "ended", "nothing renews a root"),
+}
+
+
+@pytest.mark.parametrize("when", ROOTS)
+def test_a_root_at_a_time_at_which_it_is_not_valid_is_no_renewal_s_to_mend(
+    world: World, when: str
+) -> None:
+    days_on, code, words, remedy = ROOTS[when]
+    world.net.nodes["b"].clock.wrong_by = timedelta(days=days_on)
+    found = status.look(world.host("b"))["warnings"]
+    assert isinstance(found, list)
+    said = [one for one in found if one["code"].startswith("root-")]
+    assert [one["code"] for one in said] == ([code] if code else [])
+    for one in said:
+        assert words in one["text"]
+        assert remedy in one["remedy"]
+        assert "tend" not in one["remedy"]
+    assert "root" not in [one["text"].split()[1] for one in found if "certificate-" in one["code"]]
+    assert not any("root certificate" in text for text in certificates(world, "b"))
