@@ -53,7 +53,7 @@ def observe(
     reserved: frozenset[SigningKey] = frozenset(),
 ) -> tuple[FormView, Mapping[str, Member]]:
     """Every member's word, beside what this node knows; and who is meant by a step's subject."""
-    others = talk.others(node)
+    others = sorted(talk.others(node), key=lambda one: one.display)
     if others:
         host.console.waiting(f"asking {', '.join(sorted(one.display for one in others))}")
     heard = dict(_ask(host, node, others))

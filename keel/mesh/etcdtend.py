@@ -153,7 +153,7 @@ def _birth(one: Pass) -> Duty:
     else:
         seen = etcdbirth.tell_all(host, node, record, meanwhile=lambda: _try(one, "etcd"))
     if seen.told:
-        return done("birth", f"told {', '.join(seen.told)}", is_open=True)
+        return done("birth", f"told {', '.join(sorted(seen.told))}", is_open=True)
     if seen.waiting:
         return waits("birth", *seen.waiting, is_open=True)
     return nothing("birth", "no birth is due")

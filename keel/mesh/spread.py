@@ -98,5 +98,5 @@ def tell(
         path=exchange.ROSTER_PATH,
         timeout_seconds=timeout_seconds,
     )
-    told = tuple(m.display for m, answer in answers.items() if not isinstance(answer, KeelError))
-    return told, tuple(m.display for m in asked if m.display not in told)
+    told = sorted(m.display for m, answer in answers.items() if not isinstance(answer, KeelError))
+    return tuple(told), tuple(sorted(m.display for m in asked if m.display not in told))

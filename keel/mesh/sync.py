@@ -66,7 +66,7 @@ def sync(host: Host, spec: Spec) -> Done[Synced] | Incomplete[Synced]:
     _finish_join(host, node)
     was_behind = host.files.exists(host.paths.behind)
     reached, missing, learned = [], [], 0
-    for member, outcome in _exchange_with_all(host, spec, node).items():
+    for member, outcome in sorted(_exchange_with_all(host, spec, node).items()):
         if isinstance(outcome, KeelError):
             missing.append(outcome.summary())
         else:

@@ -78,14 +78,12 @@ def ask_all(
 
 
 def others(node: Node) -> tuple[Member, ...]:
-    """Every live member but this node and those that it blocks by itself, in their names' order:
-    what is told of them is told in it."""
-    found = (
+    """Every live member but this node and those that it blocks by itself."""
+    return tuple(
         member
         for member in node.view.members
         if member.key != node.key and member.key not in node.blocked
     )
-    return tuple(sorted(found, key=lambda member: member.display))
 
 
 def keep_clocks(host: Host, said: Iterable[datetime], *, asked: datetime) -> None:
