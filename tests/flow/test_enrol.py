@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -98,6 +99,25 @@ def test_a_joiner_that_cannot_reach_the_holder_gets_its_grant_through_its_invite
     world.timers("b", "c")
     assert queued(world, "c") == []
     assert not hastens(world, "b")
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["its token named", "no token named"])
+def test_a_joiner_takes_from_the_holder_the_root_that_is_vouched_for(
+    world: World, named: bool
+) -> None:
+    """The holder is neither its inviter nor its trust root, and its inviter is off."""
+    world.net.cut("a", "c")
+    token = world.invite("b")
+    world.join("c", token if named else replace(token, root=None))
+    world.kicks.clear()
+    world.sync("b")
+    world.net.nodes["b"].power_off()
+    world.kicks.clear()
+    world.net.heal()
+    world.sync("a")
+    world.sync("c")
+    world.tend("c")
+    assert granted(world, "c") is named
 
 
 def test_one_that_cannot_run_etcd_relays_as_well_and_vouches_for_the_root(world: World) -> None:
