@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from keel.cli import render
@@ -132,10 +133,12 @@ def etcd_text(etcd: Mapping[str, Any]) -> str:
 
 
 def warnings_text(warnings: list[dict[str, str]]) -> str:
-    """Each with what to type."""
-    return "\n".join(
-        f"{w['severity']}: {w['text']} ({w['code']})\n  hint: {w['remedy']}" for w in warnings
-    )
+    """Each with what to type; of several in a row that are mended alike it is said once."""
+    lines = []
+    for remedy, alike in groupby(warnings, key=lambda one: one["remedy"]):
+        lines += [f"{w['severity']}: {w['text']} ({w['code']})" for w in alike]
+        lines.append(f"  hint: {remedy}")
+    return "\n".join(lines)
 
 
 def _heard(member: Mapping[str, Any]) -> str:

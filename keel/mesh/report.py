@@ -30,17 +30,18 @@ LONG_SILENCE = timedelta(minutes=10)
 SHAKEN = timedelta(seconds=180)
 """WireGuard makes a new handshake every two minutes and trusts none for longer than three."""
 ALONE = (
-    "no member answers: see this node's own network first; then whether {name} runs and its UDP"
-    " port can be reached"
+    "no member answers: see this node's own network first; then whether they run and their UDP"
+    " ports can be reached"
 )
+OWN_FIRST = "mend this node's own WireGuard interface first: `keel mesh up`; then look again"
 UNANSWERED = (
-    "look again in half a minute: `keel mesh status`, also on {name}; if it stays so, a firewall on"
+    "look again in half a minute: `keel mesh status`, also there; if it stays so, a firewall on"
     f" one of the two shuts TCP port {CHANNEL_PORT} on the overlay"
 )
 """Its packets arrive; only its answers do not."""
 ONE_WAY = (
-    "packets from {name} arrive here, and none of this node's there: see whether {name}'s UDP port"
-    " can be reached from here, and what its firewall and the one before it let in"
+    "its packets arrive here, and none of this node's there: see whether its UDP port can be"
+    " reached from here, and what its firewall and the one before it let in"
 )
 """It begins one handshake after the other, and none ends."""
 
@@ -216,22 +217,23 @@ def _machine_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
 
 def mesh_warnings(spec: Spec, seen: MeshSeen, now: datetime) -> list[Warning]:
     found = _machine_warnings(spec, seen)
-    for one in sorted(seen.members, key=lambda one: one.member.display):
+    first = OWN_FIRST if any(one.code.startswith("interface-") for one in found) else ""
+    found += _all_silent(seen)
+    for one in sorted(seen.members, key=lambda each: each.member.display):
         name = one.member.display
         if one.state is Liveness.DOWN:
-            remedy = ALONE.format(name=name) if seen.alone else ""
+            remedy = first or (ALONE if seen.alone else "")
             found.append(warn("member-down", subject=name, detail=_silence(one), remedy=remedy))
         elif one.narrow:
             found.append(warn("path-mtu", subject=name))
         elif one.state is Liveness.SUSPECT:
-            remedy = _unanswered(one, now).format(name=name) if _is_heard(one) else ""
+            remedy = first or (_unanswered(one, now) if _is_heard(one) else "")
             found.append(warn("member-suspect", subject=name, detail=_silence(one), remedy=remedy))
         offset = one.clock_offset
         if offset is not None and abs(offset) >= CLOCK_LIMIT:
             found.append(
                 warn("clock-off", subject=name, detail=f"{abs(offset).total_seconds():.0f} s")
             )
-    found += _all_silent(seen)
     for block in seen.node.trust.blocks:
         blocked = seen.node.view.by_key(block.key)
         if blocked is not None:

@@ -208,7 +208,8 @@ def test_when_nobody_was_heard_for_long_this_node_may_be_the_one_that_is_out(
     world.net.clock.sleep(300)
     assert "all-silent" not in codes(world)
     world.net.clock.sleep(360)
-    (told,) = (w for w in cli.look(world.host("a"))["warnings"] if w["code"] == "all-silent")
+    told = cli.look(world.host("a"))["warnings"][0]
+    assert told["code"] == "all-silent"
     assert told["text"].startswith("no other member was heard for 11 minutes")
     assert "`keel mesh leave --without-quorum --confirm a`" in told["remedy"]
 
@@ -271,7 +272,7 @@ def test_a_link_carries_both_ways_while_handshakes_end(
     ended = None if seconds is None else now - timedelta(seconds=seconds)
     met = replace(one, silent_seconds=0.0, peer=replace(one.peer, latest_handshake=ended))
     (told,) = report.mesh_warnings(spec, replace(seen, members=(met,)), now)
-    assert told.remedy.startswith("look again" if carries else "packets from b arrive here")
+    assert told.remedy.startswith("look again" if carries else "its packets arrive here")
 
 
 @pytest.mark.parametrize(
@@ -299,3 +300,29 @@ def test_when_something_was_heard_is_said_no_more_exactly_than_it_is_known(
         1
     ]
     assert shown_row.split()[-2] == shown
+
+
+def test_a_channel_that_is_down_here_is_no_reason_of_a_members_silence(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    without_etcd(world)
+    cli.look(world.host("a"))
+    world.net.nodes["a"].units.stop("keel-channel.socket")
+    world.net.cut("a", "b")
+    world.net.clock.sleep(60)
+    own, down = cli.look(world.host("a"))["warnings"]
+    assert (own["code"], down["code"]) == ("channel-down", "member-down")
+    assert down["remedy"].startswith("see whether b runs")
+
+
+def test_what_is_mended_alike_is_hinted_at_once() -> None:
+    rows = [
+        {"severity": "critical", "text": text, "code": "code", "remedy": remedy}
+        for text, remedy in (("one", "x"), ("two", "x"), ("three", "y"))
+    ]
+    assert cli.warnings_text(rows).splitlines() == [
+        "critical: one (code)",
+        "critical: two (code)",
+        "  hint: x",
+        "critical: three (code)",
+        "  hint: y",
+    ]
