@@ -39,28 +39,17 @@ LISTED = 64
 BUCKETS = 64
 """Parts of a roster by the first six bits of a record's hash; a sum each."""
 
-FULL_BYTES = 1536
-"""More than one packet of any MTU that keel sets."""
-
-MAX_PADDING_BYTES = 4096
-
 MAX_SILENT_SECONDS = 2**31
 """Of a tend: 68 years, which every clock can reckon with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """I am here. `record` is the sender's newest self record: it confirms a join, and is the
-    signed ping of status. `padding` comes back: an answer shows that full packets pass both
-    ways."""
+    """I am here. `record` is the sender's newest self record, which confirms a join, or the
+    receiver's own, which fills the packets of a ping."""
 
     digest: str
     record: bytes | None = None
-    padding: bytes = b""
-
-    def __post_init__(self) -> None:
-        if len(self.padding) > MAX_PADDING_BYTES:
-            raise ValueError(f"more than {MAX_PADDING_BYTES} bytes of padding")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +60,6 @@ class HelloAnswer:
     etcd: str = "none"
     tend_silent_seconds: int | None = None
     """For how long nothing tended its registry; None while all is well."""
-    padding: bytes = b""
 
     def __post_init__(self) -> None:
         if not 0 <= (self.tend_silent_seconds or 0) <= MAX_SILENT_SECONDS:

@@ -85,7 +85,7 @@ def await_members(host: Host, spec: Spec, found: Window) -> Window:
     while not deadline.passed(host.clock):
         node = store.require(host)
         asked = [member for member in node.view.members if member.key in found.witnesses]
-        answers = spread.answered(spread.ping(host, node, asked, full=True, with_self=True))
+        answers = spread.answered(spread.ping(host, node, asked, with_self=True))
         enough = window.suffices(found, [member.key for member in answers])
         if enough or _now(host, found).stage is not Stage.ARMED:
             return confirm(host, found)

@@ -124,7 +124,6 @@ def _hello(host: Host, spec: Spec, doors: Doors, sender: SigningKey, body: Hello
         digest=roster.digest(held),
         etcd=doors.own_role(host),
         tend_silent_seconds=tended.silent_seconds(host) if able else None,
-        padding=body.padding,
     )
 
 

@@ -30,24 +30,27 @@ def ping(
     timeout_seconds: float = talk.PING_SECONDS,
     meanwhile: Meanwhile | None = None,
 ) -> Mapping[Member, Answered[HelloAnswer] | KeelError]:
-    """Ask each for a signed answer, in parallel; `full`: in full packets, without which nothing but
-    such a ping works; `with_self` tells it this node's newest self record as well, which may have
-    another endpoint; `meanwhile` is run while the answers are on their way."""
-    body = Hello(
-        digest=roster.digest(node.roster),
-        record=selfrecord.newest(node) if with_self else None,
-        padding=bytes(exchange.FULL_BYTES if full else 0),
-    )
+    """Ask each for a signed answer, in parallel. `full`: in full packets, without which nothing
+    but the small ping works; `with_self`: the same, and tells it this node's newest self record,
+    which may have another endpoint. `meanwhile` is run while the answers are on their way."""
     return talk.ask_all(
         host,
         node,
-        dict.fromkeys(members, body),
+        {member: _hello(node, member, full=full, with_self=with_self) for member in members},
         exchange.HELLO,
         HelloAnswer,
         path=exchange.HELLO_PATH,
         timeout_seconds=timeout_seconds,
         meanwhile=meanwhile,
     )
+
+
+def _hello(node: Node, member: Member, *, full: bool, with_self: bool) -> Hello:
+    """A self record fills more than a packet of any MTU that keel sets; its own is not news to the
+    one that is asked, so that nothing changes there."""
+    own = selfrecord.newest(node) if with_self else None
+    filling = selfrecord.newest_of(node, member.key) if full else None
+    return Hello(digest=roster.digest(node.roster), record=own or filling)
 
 
 def small_only(

@@ -11,11 +11,12 @@ import pytest
 from keel.cli import status as cli
 from keel.cli.form import Form
 from keel.errors import Exit, PeerError, Refused
-from keel.mesh import store
+from keel.mesh import selfrecord, store, wire
 from keel.mesh.exchange import Hello
 from keel.mesh.removal import Mode
 from keel.mesh.window import settings_of
 from keel.spec import apply
+from keel.spec.model import MAX_MTU
 from tests.flow.arranged import arranged
 from tests.flow.test_form import without_root
 from tests.flow.world import World
@@ -59,9 +60,11 @@ def test_status_on_both_ends_names_the_path(world: World) -> None:
     assert warned(world, "a") == []
 
 
-def test_padding_has_a_bound() -> None:
-    with pytest.raises(ValueError, match="4096"):
-        Hello(digest="", padding=bytes(4097))
+def test_what_is_asked_in_full_packets_takes_more_than_one(world: World) -> None:
+    """With a self record that says as little as one can."""
+    node = world.loaded("a")
+    hello = Hello(digest="", record=selfrecord.newest(node))
+    assert len(wire.encode(wire.seal("hello", hello, node.identity.signing))) > MAX_MTU
 
 
 def test_one_that_answers_nothing_is_only_silent(world: World) -> None:
