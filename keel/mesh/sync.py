@@ -75,6 +75,8 @@ def sync(host: Host, spec: Spec) -> Done[Synced] | Incomplete[Synced]:
     behind.heard(host, answered=len(reached), asked=len(reached) + len(missing))
     if was_behind:
         _say_what_is_new(host, spec)
+        if reached:
+            up.kick_tend(host)  # what waited for the others, and what waited to be told to them
     talk.keep_time(host)
     value = Synced(reached=tuple(reached), learned=learned)
     if missing:

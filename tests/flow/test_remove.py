@@ -27,6 +27,7 @@ from keel.mesh.remove import Removed
 from keel.mesh.window import Means
 from keel.outcome import Done
 from keel.types import Nonce
+from keel.unitnames import TEND_UNIT
 from tests.flow.arranged import arranged
 from tests.flow.test_window import mesh_of
 from tests.flow.world import World
@@ -145,9 +146,14 @@ def test_who_was_cut_off_from_all_is_behind_until_one_answers(world: World) -> N
     with pytest.raises(Refused) as refused:
         behind.refuse(host, "b")
     assert refused.value.rule == "channel-behind"
+    tends = world.net.nodes["d"].units.unit(TEND_UNIT)
+    before = tends.starts
+    world.sync("d")
+    assert tends.starts == before
     world.net.heal()
     world.sync("d")
     behind.refuse(host, "b")
+    assert tends.starts == before + 1  # what waited for the others waits for no timer
 
 
 def test_who_is_alone_is_never_behind(tmp_path: Path) -> None:
