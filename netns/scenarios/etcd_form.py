@@ -32,7 +32,7 @@ FORM = ["keel", "mesh", "etcd", "form"]
 FORM_SECONDS = 120
 VOLATILE = ["/proc", "/sys", "/run", "/dev", "/tmp", "/var/log", "/var/tmp", "/var/cache"]
 BACK_SECONDS = 30
-LATE_SECONDS = 150  # its sync's timer, its tend, the holder's; then it has to catch up
+LATE_SECONDS = 150  # its sync's timer, then its tend, the holder's; then it has to catch up
 
 
 def run(lab: Lab, report: Report) -> None:

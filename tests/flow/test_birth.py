@@ -420,6 +420,7 @@ def test_a_lost_answer_of_the_holder_costs_nothing(world: World) -> None:
     one_cluster(world, "a", "b", "c")
 
 
+@pytest.mark.lives
 @pytest.mark.parametrize("pair", ["ab", "ac", "bc"])
 def test_a_partition_during_the_birth_heals_into_one_cluster(world: World, pair: str) -> None:
     while_answering(world, "a", "/v1/hello", lambda: world.net.cut(*pair))
