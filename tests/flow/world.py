@@ -293,6 +293,7 @@ class World:
         """The machine starts again: what is enabled runs, and the timers' first pass is due."""
         node = self.net.nodes[name]
         node.power_on()
+        self._doors.pop(name, None)  # what the channel's process of the last boot remembered
         enabled = node.units.enabled()
         if MESH_UNIT in enabled:
             try:
