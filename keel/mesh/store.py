@@ -39,6 +39,9 @@ from keel.types import InviteId, MeshId, Secret, SigningKey, parse_wg_key
 LOCK_WAIT_SECONDS = 20.0
 """Longer than any flow holds the lock: none holds it across a remote call."""
 
+LOOKS = 10
+"""At a directory that changes; what then still is listed and cannot be read is damaged."""
+
 BELOW = Paths(Path())
 """Where the files are below any root."""
 
@@ -211,10 +214,8 @@ def save_trust(host: Host, trust: TrustStore) -> None:
 
 def load_invites(host: Host) -> tuple[InviteState, ...]:
     """Every invite that is remembered, oldest first."""
-    found = [
-        _load_invite(host, host.paths.invites / name)
-        for name in host.files.names(host.paths.invites)
-    ]
+    place = host.paths.invites
+    found = [_load_invite(place / name, raw) for name, raw in _read_all(host, place)]
     return tuple(sorted(found, key=lambda invite: (invite.made, invite.invite)))
 
 
@@ -318,13 +319,21 @@ def _key_text(secret: Secret) -> bytes:
 
 
 def _load_roster(host: Host, genesis: bytes) -> tuple[Roster, View]:
-    place = host.paths.roster
-    names = host.files.names(place)
-    raws = tuple((name, host.files.read(place / name) or b"") for name in names)
-    return _read_roster(host.paths, genesis, raws)
+    return _read_roster(host.paths, genesis, _read_all(host, host.paths.roster))
 
 
 Raws = tuple[tuple[str, bytes], ...]
+
+
+def _read_all(host: Host, place: Path) -> Raws:
+    """What a directory holds, by name. Who reads holds no lock: a file that goes between its
+    listing and its reading was replaced, and the new one may not be in that listing yet (S4)."""
+    found: dict[str, bytes | None] = {}
+    for _ in range(LOOKS):
+        found = {name: host.files.read(place / name) for name in host.files.names(place)}
+        if None not in found.values():
+            break
+    return tuple((name, raw or b"") for name, raw in found.items())
 
 
 def _read_roster(paths: Paths, genesis: bytes, raws: Raws) -> tuple[Roster, View]:
@@ -374,10 +383,9 @@ def _load_trust(host: Host) -> TrustStore:
     return found
 
 
-def _load_invite(host: Host, path: Path) -> InviteState:
-    raw = host.files.read(path)
+def _load_invite(path: Path, raw: bytes) -> InviteState:
     try:
-        invite = parse_invite(raw or b"")
+        invite = parse_invite(raw)
     except BadValue as error:
         raise StateCorrupt(path, error.summary()) from error
     if path.name != f"{invite.invite}.json":

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from keel.errors import StateCorrupt
-from keel.mesh import etcdholder, etcdstore, join, status, store
-from keel.ports import Host
+from keel.mesh import etcdholder, etcdstore, join, selfrecord, status, store
+from keel.ports import Files, Host
 from tests.flow.arranged import arranged
 from tests.flow.world import World
 
@@ -38,6 +41,60 @@ def read_all(host: Host) -> None:
     etcdstore.load_pinned(host)
     etcdstore.load_authority(host)
     etcdholder.held_epoch(host)
+
+
+class Changing:
+    """Files that somebody else changes just after the first look at what is in `place`."""
+
+    def __init__(self, files: Files, place: Path, change: Callable[[], object]) -> None:
+        self._files = files
+        self._place = place
+        self._changes = [change]
+
+    def names(self, path: Path) -> tuple[str, ...]:
+        listed = self._files.names(path)
+        if path == self._place and self._changes:
+            self._changes.pop()()
+        return listed
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._files, name)
+
+
+def seen_while(world: World, place: Path, change: Callable[[], object]) -> Host:
+    host = world.host("a")
+    return replace(host, files=cast(Files, Changing(host.files, place, change)))
+
+
+def test_a_record_that_is_replaced_while_it_is_read_is_no_damage(world: World) -> None:
+    """`keel mesh status` on a member in the moment in which a pass takes a newer record."""
+    host = world.host("a")
+
+    def says_more() -> None:
+        selfrecord.refresh(host, world.spec("a"), world.loaded("a"), lived=1)
+
+    found = store.load(seen_while(world, host.paths.roster, says_more))
+    assert found is not None
+    assert found.roster == world.loaded("a").roster
+    me = found.view.by_key(found.key)
+    assert me is not None
+    assert me.lived == 1
+
+
+def test_an_invite_that_ends_while_it_is_read_is_no_damage(world: World) -> None:
+    host = world.host("a")
+    (invite,) = store.load_invites(host)
+    ends = partial(store.forget_invite, host, invite.invite)
+    assert store.load_invites(seen_while(world, host.paths.invites, ends)) == ()
+
+
+def test_a_record_that_is_listed_and_never_there_is_damage(world: World) -> None:
+    host = world.host("a")
+    path = host.paths.roster / ("0" * 64)
+    path.symlink_to("nowhere")
+    with pytest.raises(StateCorrupt) as corrupt:
+        store.load(host)
+    assert corrupt.value.path == path
 
 
 def gone(path: Path) -> Path:
