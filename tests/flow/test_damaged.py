@@ -88,13 +88,23 @@ def test_an_invite_that_ends_while_it_is_read_is_no_damage(world: World) -> None
     assert store.load_invites(seen_while(world, host.paths.invites, ends)) == ()
 
 
+class Haunted(Changing):
+    """Files of which one is always listed and never there."""
+
+    def names(self, path: Path) -> tuple[str, ...]:
+        listed = super().names(path)
+        return (*listed, GHOST) if path == self._place else listed
+
+
+GHOST = "0" * 64
+
+
 def test_a_record_that_is_listed_and_never_there_is_damage(world: World) -> None:
     host = world.host("a")
-    path = host.paths.roster / ("0" * 64)
-    path.symlink_to("nowhere")
+    haunted = Haunted(host.files, host.paths.roster, lambda: None)
     with pytest.raises(StateCorrupt) as corrupt:
-        store.load(host)
-    assert corrupt.value.path == path
+        store.load(replace(host, files=cast(Files, haunted)))
+    assert corrupt.value.path == host.paths.roster / GHOST
 
 
 def gone(path: Path) -> Path:
