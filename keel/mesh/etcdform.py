@@ -5,7 +5,7 @@ throughout, so that no pass of the tend decides anything meanwhile.
 
 Rules:
 (O1) Steps of one action are done, then every member is asked again (a run after any interruption
-     begins with that, too).
+     begins with that, too). Who is left out is asked once: each silence costs its full time.
 (O2) This node's own reservation is the intent: while it lies there, the root counts as made by a
      form that is not through, and the tend gives no birth.
 (O3) The first refusal of a reservation releases all; a root that no other member trusts is moved
@@ -130,6 +130,7 @@ class _Form:
         self._host = host
         self._load_spec = load_spec
         self._without = without
+        self._unasked: frozenset[SigningKey] = frozenset()
         self._reserved: frozenset[SigningKey] = frozenset()
         self._reserved_at = 0.0
         self._changed: list[str] = []
@@ -160,9 +161,16 @@ class _Form:
         if host.clock.monotonic() - self._reserved_at > FRESH_SECONDS:
             self._reserved = frozenset()
         view, self._members = etcdformview.observe(
-            host, self._load_spec(), node, without=self._without, reserved=self._reserved
+            host,
+            self._load_spec(),
+            node,
+            without=self._without,
+            reserved=self._reserved,
+            unasked=self._unasked,
         )
-        return forming.decide(view)
+        plan = forming.decide(view)
+        self._unasked = self._without
+        return plan
 
     def _refuse(self, refusal: Refused) -> Incomplete[Plan]:
         """Nothing was changed, or what was is put back: the refusal itself. Once this run made the

@@ -51,14 +51,17 @@ def observe(
     *,
     without: frozenset[SigningKey],
     reserved: frozenset[SigningKey] = frozenset(),
+    unasked: frozenset[SigningKey] = frozenset(),
 ) -> tuple[FormView, Mapping[str, Member]]:
-    """Every member's word, beside what this node knows; and who is meant by a step's subject."""
+    """Every member's word, beside what this node knows; and who is meant by a step's subject.
+    `unasked`: whose silence is known already."""
     others = sorted(talk.others(node), key=lambda one: one.display)
-    if others:
-        host.console.waiting(f"asking {', '.join(sorted(one.display for one in others))}")
-    heard = dict(_ask(host, node, others))
+    asked = [one for one in others if one.key not in unasked]
+    if asked:
+        host.console.waiting(f"asking {', '.join(one.display for one in asked)}")
+    heard = dict(_ask(host, node, asked))
     deadline = Deadline.after(host.clock, BEHIND_SECONDS)
-    while (away := [m for m in others if _is_behind(heard[m])]) and not deadline.passed(host.clock):
+    while (away := [m for m in asked if _is_behind(heard[m])]) and not deadline.passed(host.clock):
         names = ", ".join(one.display for one in away)
         host.console.waiting(f"{names} was away and asks the others first who still is a member")
         host.clock.sleep(PAUSE_SECONDS)
@@ -66,7 +69,7 @@ def observe(
     for member in _narrow(host, node, heard, without):
         heard[member] = PeerError(member.display, NARROW, ONLY_SMALL)
     ledger = etcdstore.load_ledger(host)
-    peers = tuple(_peer(ledger, member, heard[member]) for member in others)
+    peers = tuple(_peer(ledger, member, heard.get(member)) for member in others)
     return _view(host, spec, node, peers, without, reserved), {one.display: one for one in others}
 
 
@@ -108,14 +111,14 @@ def _is_behind(heard: Answered[ProbeAnswer] | KeelError) -> bool:
     return isinstance(heard, PeerError) and heard.reason == BEHIND
 
 
-def _peer(ledger: Ledger, member: Member, heard: Answered[ProbeAnswer] | KeelError) -> Peer:
+def _peer(ledger: Ledger, member: Member, heard: Answered[ProbeAnswer] | KeelError | None) -> Peer:
     return Peer(
         name=member.display,
         key=member.key,
         address=member.address,
         capable=member.capability is Capability.ETCD,
         said=member.self_counter is not None,
-        answer=None if isinstance(heard, KeelError) else heard.body,
+        answer=heard.body if isinstance(heard, Answered) else None,
         why=heard.text if isinstance(heard, PeerError) else "no answer",
         granted=frozenset(
             line.serial

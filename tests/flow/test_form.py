@@ -218,6 +218,16 @@ def test_a_silent_one_is_left_out_by_name_and_comes_later(tmp_path: Path) -> Non
     assert etcdstore.load_intermediate(world.host("d")) is not None
 
 
+def test_who_is_left_out_is_waited_for_once(tmp_path: Path) -> None:
+    """Each round would cost the whole time of its silence."""
+    world = without_root(tmp_path, "abcd")
+    world.net.nodes["d"].power_off()
+    world.form("a", "d")
+    said = world.net.nodes["a"].console.waited
+    asked = [line for line in said if line.startswith("asking")]
+    assert asked == ["asking b, c, d", *["asking b, c"] * 4]
+
+
 # --- refusals, each by its own reason
 
 
