@@ -6,7 +6,8 @@
 (C3) Some run side by side: mostly they wait for a link's delay or a timer. None knows of another,
      and a link that suffers by it is found void before it counts.
 (C4) The table comes whatever happens: a scenario whose process dies, or never ends, is one that
-     failed, and the others go on.
+     failed, and the others go on. Why each failed stands below it: of a long run often only the end
+     is kept.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ REQUIRED = Path(__file__).parent / "scenarios" / "required.txt"
 SEEDS = (1, 2)  # of the first and of the second try of a link
 AT_ONCE = 4  # each takes about a third of a core; KEEL_SCENARIOS_AT_ONCE says otherwise
 LONGEST_SECONDS = 900  # no scenario takes half of it
+WHY_CHARS = 600
 ENDS_SECONDS = 60  # a process that has told its result
 SPAWN = multiprocessing.get_context("spawn")
 HEADERS = ("SCENARIO", "ROWS", "SECONDS", "RESULT", "LINK", "WIREGUARD", "SEED")
@@ -56,6 +58,7 @@ class Result:
     rows: tuple[str, ...]
     seconds: float
     verdict: str  # "passed" or why not, in a word
+    why: str = ""  # its traceback's end, or what became of its process
     link: str = "-"
     wireguard: str = "-"
     seed: str = "-"
@@ -82,7 +85,7 @@ def complete(results: Sequence[Result], required: Iterable[str]) -> list[Result]
 
 
 def table(results: Sequence[Result]) -> str:
-    """The table that ends every run, and its last line."""
+    """The table that ends every run, its last line, and why each failed."""
     rows = [HEADERS]
     for result in results:
         rows.append(
@@ -102,7 +105,9 @@ def table(results: Sequence[Result]) -> str:
         for row in rows
     ]
     passed = sum(result.verdict == "passed" for result in results)
-    return "\n".join([*lines, f"{passed} passed, {len(results) - passed} failed"]) + "\n"
+    lines.append(f"{passed} passed, {len(results) - passed} failed")
+    lines += [f"{one.name}: {one.why}" for one in results if one.why]
+    return "\n".join(lines) + "\n"
 
 
 def snapshot_name(scenario: Scenario, run: int) -> str:
@@ -128,7 +133,7 @@ def run_scenario(scenario: Scenario, run: int) -> Result:
     report.note(f"-- begins: {', '.join(scenario.rows) or 'the lab'}")
     begun = time.monotonic()
     lab = Lab(lab_name(scenario, run))
-    ran = {}
+    ran, why = {}, ""
     try:
         with lab:
             seed = _bring_up(lab, scenario, run, report)
@@ -140,14 +145,28 @@ def run_scenario(scenario: Scenario, run: int) -> Result:
                 raise
         verdict = "passed"
     except VoidLink as error:
-        verdict = "void"
-        report.note(str(error))
-    except Exception:  # noqa: BLE001 - one scenario's end, whatever it is, must not end the others
-        verdict = "failed"
+        verdict, why = "void", str(error)
+        report.note(why)
+    except Exception as error:  # noqa: BLE001 - one scenario's end, whatever it is, must not end the others
+        verdict, why = "failed", reason(error)
         report.note(traceback.format_exc())
-    seconds = time.monotonic() - begun
     report.note(f"-- {verdict}")
-    return Result(name=scenario.name, rows=scenario.rows, seconds=seconds, verdict=verdict, **ran)
+    return Result(
+        name=scenario.name,
+        rows=scenario.rows,
+        seconds=time.monotonic() - begun,
+        verdict=verdict,
+        why=why,
+        **ran,
+    )
+
+
+def reason(error: Exception) -> str:
+    """The scenario's own line that raised, and what was raised; bounded."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [one for one in frames if Path(one.filename).parent.name == "scenarios"] or frames
+    place = f"{Path(inside[-1].filename).name}:{inside[-1].lineno}"
+    return f"{place}: {type(error).__name__}: {error}"[:WHY_CHARS]
 
 
 Work = Callable[[str, int, Connection], None]
@@ -183,8 +202,13 @@ def _run_apart(
         return result
     Report(scenario.name).note(f"-- failed: its process {why}")
     clean(scenario, run)
-    seconds = time.monotonic() - begun
-    return Result(name=scenario.name, rows=scenario.rows, seconds=seconds, verdict="crashed")
+    return Result(
+        name=scenario.name,
+        rows=scenario.rows,
+        seconds=time.monotonic() - begun,
+        verdict="crashed",
+        why=f"its process {why}",
+    )
 
 
 def heard_from(work: Work, name: str, run: int, seconds: float) -> tuple[Result | None, str]:

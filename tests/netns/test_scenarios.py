@@ -15,12 +15,13 @@ from netns.check import (
     complete,
     heard_from,
     in_order,
+    reason,
     required_names,
     run_all,
     snapshot_name,
     table,
 )
-from netns.scenario import Pings, Report, discover, is_void, parse_pings
+from netns.scenario import Failed, Pings, Report, discover, is_void, parse_pings
 
 ANSWERS = """\
 PING 198.51.100.2 (198.51.100.2) 56(84) bytes of data.
@@ -104,14 +105,25 @@ def test_what_a_scenario_notes_stands_beside_its_name(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.startswith("mesh_join         0.0 s  joined")
 
 
-def test_the_table_ends_with_the_count() -> None:
-    text = table([make_result("one"), make_result("three", "void")])
+def test_the_table_ends_with_the_count_and_why_each_failed() -> None:
+    void = replace(make_result("three", "void"), why="two void links")
+    text = table([make_result("one"), void])
     assert text.splitlines() == [
         "SCENARIO  ROWS   SECONDS  RESULT  LINK  WIREGUARD  SEED",
         "one       M1,M2  61       passed  -     -          -",
         "three     M1,M2  61       void    -     -          -",
         "1 passed, 1 failed",
+        "three: two void links",
     ]
+
+
+def test_why_a_scenario_failed_names_its_own_line_and_stays_short() -> None:
+    try:
+        Report("mesh_join").expect(False, "a and b see each other " + 1000 * ".")
+    except Failed as error:
+        why = reason(error)
+    assert re.match(r"scenario\.py:\d+: Failed: a and b see each other \.", why)
+    assert len(why) == 600
 
 
 def passes(name: str, _: int, tell: Connection) -> None:
@@ -160,7 +172,8 @@ def test_a_scenario_whose_process_dies_is_red_and_the_others_have_their_results(
         (second.name, "passed"),
     ]
     assert cleaned == [first.name]
-    assert table(results).endswith("1 passed, 1 failed\n")
+    told = f"1 passed, 1 failed\n{first.name}: its process ended with -9\n"
+    assert table(results).endswith(told)
 
 
 def claims() -> dict[str, tuple[list[str], list[str]]]:
