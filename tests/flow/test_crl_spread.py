@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from keel.mesh import etcdcrl, etcdcrlspread, etcdrevoke, etcdstore, roster, store, wire
+from keel.mesh import (
+    etcdcredentials,
+    etcdcrl,
+    etcdcrlspread,
+    etcdissue,
+    etcdrevoke,
+    etcdstore,
+    etcdtaken,
+    roster,
+    store,
+    wire,
+)
 from keel.mesh.duty import Duty, Result
 from keel.mesh.etcdcert import Serial
 from keel.mesh.etcdcrl import Crl, Reason, Revoked
@@ -93,6 +104,28 @@ def test_a_lower_one_and_a_strangers_are_not_taken(world: World) -> None:
         store.save_roster(host, roster.merge(node.roster, (older, forged)).roster)
     assert tend(world, "b").result is Result.NOTHING
     assert held(world, "b").number == number
+
+
+@pytest.mark.parametrize("late", [True, False], ids=["the older one", "the newer one"])
+def test_a_grant_brings_its_crl_unless_a_newer_one_is_held(world: World, late: bool) -> None:
+    a, b = world.host("a"), world.host("b")
+    etcdstore.begin_intermediate(b)
+    request = etcdcredentials.enrolment(b, world.loaded("b"))
+    admitted = {one.key: one.address for one in world.loaded("a").view.members}
+    newer = 0 if late else issue(world)
+    grant = etcdissue.grant(a, world.loaded("a"), request, admitted=admitted)
+    if late:
+        newer = issue(world)
+        tend(world, "a")
+        world.settle()
+    assert (held(world, "b").number == newer) is late
+    with store.locked(b, "the mesh"):
+        taken = etcdtaken.take_grant(b, world.loaded("b"), grant, trusted=True)
+    assert (taken.crl_number < newer) is late
+    found = etcdstore.load_intermediate(b)
+    assert found is not None
+    assert found[1].certificate == taken.intermediate
+    assert held(world, "b").number == newer
 
 
 @pytest.mark.parametrize("damage", [None, b"", b"\n-----BEGIN X509 CRL-----\n", b"\x30\x03\x02"])
