@@ -18,7 +18,8 @@ FILE = "FILE"
 
 def words_after(tree: Group) -> dict[str, list[str]]:
     """For every line of words so far, what may follow: commands, or a verb's options."""
-    return dict(_words(tree, tree.name))
+    found = dict(_words(tree, tree.name))
+    return {**found, tree.name: [*found[tree.name], "--version"]}
 
 
 def bash(tree: Group) -> str:

@@ -35,6 +35,18 @@ OTHER_TOOLS: Mapping[str, tuple[str, ...]] = {
 }
 """What other programs call it: the first of these commands is meant, or the one below the words
 that were typed before."""
+NO_WORD: Mapping[str, tuple[str, str]] = {
+    "keel mesh join": (
+        "it takes no argument: a token is asked for, or read from a file, - for stdin",
+        "keel mesh join --token-file FILE",
+    ),
+    "keel mesh leave": (
+        "it takes out the node that it runs on, and no name",
+        "keel mesh remove {word}",
+    ),
+}
+"""What is said to a word after a command that takes none, and what was meant by it. What follows
+join may be a token that lost its head, and is not echoed."""
 
 
 def command(tree: Group, after: str, rest: Sequence[str]) -> str:
@@ -45,7 +57,8 @@ def command(tree: Group, after: str, rest: Sequence[str]) -> str:
     every = dict(_paths(tree, tree.name))
     here = {path: name for path, name in every.items() if path == f"{after} {name}"}
     meant = (
-        _of_another_tool(word, after, every)
+        _as_an_option(tree, word)
+        or _of_another_tool(word, after, every)
         or next((path for path, name in every.items() if name == word), "")
         or _alike(word, here, SLIP)
         or _alike(word, every, SAME)
@@ -61,6 +74,22 @@ def explained(tree: Group, after: str, rest: Sequence[str]) -> str:
     return asked if rest[0] == "help" and asked in dict(_paths(tree, tree.name)) else after
 
 
+def no_word(after: str, unknown: Sequence[str]) -> tuple[str, str] | None:
+    """What to say to a word after a command that has something to say to it, and what was meant."""
+    word = unknown[0]
+    if after not in NO_WORD or (word.startswith("-") and word != "-"):
+        return None
+    said, meant = NO_WORD[after]
+    return said, meant.format(word=word)
+
+
+def misspelt(tree: Group, after: str, argv: Sequence[str]) -> str:
+    """As `option`, of a command line that lacks something besides."""
+    known = completion.words_after(tree).get(after, [])
+    unknown = [one for one in argv if one.startswith("--") and one.partition("=")[0] not in known]
+    return option(tree, after, unknown) if unknown else ""
+
+
 def option(tree: Group, after: str, unknown: Sequence[str]) -> str:
     """The command with the option that was meant by the first that it does not know: misspelt, at
     the wrong place, or without its dashes."""
@@ -71,6 +100,13 @@ def option(tree: Group, after: str, unknown: Sequence[str]) -> str:
         return f"{after} --{first}" if f"--{first}" in options else ""
     close = get_close_matches(first, options, n=1, cutoff=SAME)
     return f"{after} {close[0]}" if close else ""
+
+
+def _as_an_option(tree: Group, word: str) -> str:
+    """What is an option of keel itself, typed as a command; whoever types help is told of it
+    elsewhere."""
+    known = completion.words_after(tree)[tree.name]
+    return f"{tree.name} --{word}" if f"--{word}" in known and word != "help" else ""
 
 
 def _alike(word: str, paths: Mapping[str, str], alike: float) -> str:

@@ -51,6 +51,8 @@ def parse(tree: Group, argv: Sequence[str]) -> Chosen:
         found, unknown = build(tree).parse_known_args(argv)
     except _NoSuchCommand as error:
         raise _no_such_command(tree, argv, *error.args) from None
+    except UsageError as error:
+        raise _with_meant(tree, error, argv) from None
     command = found.command
     if unknown:  # argparse would name the help of `keel` alone, which explains none of them
         raise _unknown_argument(tree, unknown, command)
@@ -182,8 +184,21 @@ def _no_such_command(tree: Group, argv: Sequence[str], after: str, word: str) ->
 def _unknown_argument(tree: Group, unknown: Sequence[str], command: str) -> UsageError:
     from keel.cli import meant
 
-    error = _usage(f"unrecognized arguments: {' '.join(unknown)}", command=command)
-    error.meant = error.meant or meant.option(tree, command, unknown)
+    text = " ".join(unknown)
+    word = meant.no_word(command, unknown)
+    if word is not None and not token_in(text):
+        said, instead = word
+        return UsageError(f"`{command}`: {said}", command=command, meant=instead)
+    error = _usage(f"unrecognized arguments: {text}", command=command)
+    error.meant = meant.option(tree, command, unknown)
+    return error
+
+
+def _with_meant(tree: Group, error: UsageError, argv: Sequence[str]) -> UsageError:
+    """What is lacking may be there, misspelt."""
+    from keel.cli import meant
+
+    error.meant = meant.misspelt(tree, error.command, argv)
     return error
 
 

@@ -215,6 +215,22 @@ ELSEWHERE = {
     "option-of-a-group": (("mesh", "--jsn"), ""),
     "nothing-like-it": (("mesh", "status", "--zzz"), ""),
     "slip-of-a-sibling": (("mesh", "statuz"), "keel mesh status"),
+    "misspelt-option-that-is-required": (
+        ("mesh", "etcd", "recover", "--raplace", "X"),
+        "keel mesh etcd recover --replace",
+    ),
+    "misspelt-option-and-a-name-left-out": (("mesh", "remove", "--vot"), "keel mesh remove --vote"),
+    "nothing-like-it-and-a-name-left-out": (("mesh", "remove", "--zzz"), ""),
+    "option-of-keel-as-a-word": (("version",), "keel --version"),
+    "option-of-keel-as-a-word-of-a-group": (("mesh", "version"), "keel --version"),
+    "misspelt-option-of-keel": (("--verson",), "keel --version"),
+    "file-of-a-token": (("mesh", "join", "token.txt"), "keel mesh join --token-file FILE"),
+    "stdin-for-a-token": (("mesh", "join", "-"), "keel mesh join --token-file FILE"),
+    "misspelt-option-of-join": (
+        ("mesh", "join", "--tokn-file", "x"),
+        "keel mesh join --token-file",
+    ),
+    "who-is-to-leave": (("mesh", "leave", "--yes", "web-3"), "keel mesh remove web-3"),
 }
 
 
@@ -225,6 +241,22 @@ def test_a_word_that_follows_other_words_is_meant_rather_than_one_that_looks_lik
     with pytest.raises(UsageError) as wrong:
         parse(TREE, argv)
     assert wrong.value.meant == meant
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        pytest.param(("mesh", "join", "eel1.Ab3d"), "a token is asked for", id="join"),
+        pytest.param(("mesh", "leave", "Ab3d"), "it takes out the node that it runs", id="leave"),
+    ],
+)
+def test_a_word_after_a_command_that_takes_none_is_answered_with_how_it_is_said(
+    argv: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(UsageError) as wrong:
+        parse(TREE, argv)
+    assert said in wrong.value.summary()
+    assert "Ab3d" not in wrong.value.summary()
 
 
 @pytest.mark.parametrize(
