@@ -13,6 +13,7 @@ from ipaddress import IPv6Address
 
 from keel.mesh.formmsg import ForeignEtcd, Link, Measured
 from keel.mesh.wgconf import FULL_PACKET
+from keel.spec.model import MIN_MTU
 
 ROUND_TRIP_SECONDS = 0.5
 """An election takes some round trips: ten of them fit into its time-out."""
@@ -24,11 +25,10 @@ SYNC_SECONDS = 0.1
 """A third of a heartbeat; every write waits for a majority's disks."""
 FREE_BYTES = 1 << 30
 """The quota of 256 MiB four times: data, log, a snapshot on its way in, and room to defragment."""
-LEAST_MTU = 1280
 LEAST_ETCD = (3, 5, 16)
 SILENT = (
     "`keel mesh status` here says why {name} gives no answer; where full packets do not pass,"
-    f" network.wireguard.mtu: {LEAST_MTU} on both sides, and the network between has to carry"
+    f" network.wireguard.mtu: {MIN_MTU} on both sides, and the network between has to carry"
     f" {FULL_PACKET} bytes"
 )
 
@@ -130,13 +130,13 @@ def _clock(one: Examined) -> Check:
 
 def _mtu(name: str, seen: Measured) -> Check:
     value = "<none>" if seen.mtu is None else str(seen.mtu)
-    good = seen.mtu is not None and seen.mtu >= LEAST_MTU
+    good = seen.mtu is not None and seen.mtu >= MIN_MTU
     return _judge(
         "mtu",
         name,
         value,
         good=good,
-        remedy=f"set network.wireguard.mtu to {LEAST_MTU} at least on {name}, `keel spec apply`",
+        remedy=f"set network.wireguard.mtu to {MIN_MTU} at least on {name}, `keel spec apply`",
     )
 
 

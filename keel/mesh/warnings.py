@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from keel.mesh.firewallrules import CHANNEL_PORT
-from keel.mesh.wgconf import FULL_PACKET, MIN_MTU
+from keel.mesh.wgconf import FULL_PACKET
+from keel.spec.model import MIN_MTU
 
 
 class Severity(StrEnum):

@@ -21,13 +21,13 @@ from ipaddress import IPv6Address, IPv6Interface, IPv6Network
 
 from keel.errors import BadValue, Refused
 from keel.ports import WgDevice, WgPeer, WgPeerState
+from keel.spec.model import MIN_MTU
 from keel.types import Endpoint, WgKey, parse_wg_key
 
 PREFIX_LENGTH = 64
-MIN_MTU = 1280
 FULL_PACKET = MIN_MTU + 80
-"""Of that MTU below, where a full one has WireGuard's, UDP's and IPv6's headers besides."""
-"""Below it Linux takes the IPv6 addresses off the interface."""
+"""Bytes on the network below of a full packet of that MTU, with WireGuard's, UDP's and IPv6's
+headers."""
 
 _DEVICE_FIELDS = 4
 _PEER_FIELDS = 8

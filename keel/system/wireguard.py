@@ -11,8 +11,9 @@ import base64
 from ipaddress import IPv6Address, IPv6Interface, IPv6Network
 
 from keel.errors import DeadlinePassed, PortTaken, ProcFailed, Refused
-from keel.mesh.wgconf import MIN_MTU, LinkFacts, check_peer, find_peer, parse_dump, parse_link
+from keel.mesh.wgconf import LinkFacts, check_peer, find_peer, parse_dump, parse_link
 from keel.ports import Clock, Deadline, Proc, Units, WgBackend, WgDevice, WgPeer
+from keel.spec.model import MIN_MTU
 from keel.types import Secret, WgKey
 
 STDIN = "/dev/stdin"

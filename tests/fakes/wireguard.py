@@ -12,8 +12,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from keel.errors import ProcFailed, Refused
-from keel.mesh.wgconf import MIN_MTU, check_peer
+from keel.mesh.wgconf import check_peer
 from keel.ports import WgBackend, WgDevice, WgPeer, WgPeerState
+from keel.spec.model import MIN_MTU
 from keel.types import Endpoint, Secret, WgKey
 from tests.fakes.effects import Effects
 
