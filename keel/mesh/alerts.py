@@ -30,8 +30,8 @@ AT_ONCE = frozenset(
         "root-not-valid",
         "crl-old",
         "clone",
+        "tend-silent",
     }
-    | {"tend-silent"}
 )
 JOURNAL = "journal"
 """The channel that is always there."""

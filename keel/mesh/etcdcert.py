@@ -31,6 +31,7 @@ from cryptography.x509.oid import NameOID
 
 from keel import secretcache
 from keel.errors import Internal, PkiRejected
+from keel.mesh.etcdids import member_name
 from keel.types import Fingerprint, MeshId, Secret
 
 Serial = NewType("Serial", str)
@@ -205,14 +206,9 @@ def common_name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def member_label(address: IPv6Address) -> str:
-    """`keel-` and the 32 hex digits of the address: the name without a dot or a colon."""
-    return f"keel-{address.packed.hex()}"
-
-
 def intermediate_name(address: IPv6Address, *, generation: int, number: int) -> x509.Name:
     """The subject of a member's intermediate; `number` counts the member's own."""
-    return common_name(f"{member_label(address)} int g{generation}-{number}")
+    return common_name(f"{member_name(address)} int g{generation}-{number}")
 
 
 def client_uri(mesh: MeshId, address: IPv6Address) -> str:

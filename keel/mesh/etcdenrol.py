@@ -21,7 +21,7 @@ from keel.mesh import etcdcert, etcdreserve, etcdstore, etcdtaken, members, stor
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdholder import candidates, holder_member
 from keel.mesh.etcdmsg import Enroll, EnrollAnswer, Grant, TakeGrant, TakeGrantAnswer
-from keel.mesh.etcdstate import Queue, Queued, Wanted, dequeue, enqueue, tried
+from keel.mesh.etcdstate import Queued, Wanted, dequeue, enqueue, entry_of, tried
 from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.invite import Claim
 from keel.mesh.members import Member
@@ -125,7 +125,7 @@ def not_yet(host: Host, what: Wanted, subject: SigningKey, why: str) -> Queued:
     now = host.clock.now()
     with store.locked(host, "the mesh"):
         queue = etcdstore.load_queue(host)
-        entry = _find(queue, what, subject)
+        entry = entry_of(queue, what, subject)
         if entry is None:
             entry = Queued(what=what, subject=subject, since=now, why=why)
             queue = enqueue(queue, entry)
@@ -135,7 +135,7 @@ def not_yet(host: Host, what: Wanted, subject: SigningKey, why: str) -> Queued:
 
 def served(host: Host, what: Wanted, subject: SigningKey) -> None:
     """It is done with; absent is fine."""
-    if _find(etcdstore.load_queue(host), what, subject) is None:
+    if entry_of(etcdstore.load_queue(host), what, subject) is None:
         return
     with store.locked(host, "the mesh"):
         etcdstore.save_queue(host, dequeue(etcdstore.load_queue(host), what, subject))
@@ -181,7 +181,3 @@ def _is_final(error: PeerError) -> bool:
 
 def _entries(host: Host, what: Wanted) -> tuple[Queued, ...]:
     return tuple(one for one in etcdstore.load_queue(host).entries if one.what is what)
-
-
-def _find(queue: Queue, what: Wanted, subject: SigningKey) -> Queued | None:
-    return next((e for e in queue.entries if (e.what, e.subject) == (what, subject)), None)

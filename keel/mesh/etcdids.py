@@ -37,7 +37,8 @@ def address_of_url(url: str) -> IPv6Address | None:
 
 
 def member_name(address: IPv6Address) -> str:
-    """What etcd calls the member: `keel-` and the 32 hex digits of its address."""
+    """What etcd calls the member, and its certificates: `keel-` and the 32 hex digits of its
+    address, without a dot or a colon."""
     return f"keel-{address.packed.hex()}"
 
 

@@ -27,6 +27,7 @@ from keel import secretcache
 from keel.errors import Internal, PkiRejected
 from keel.mesh import etcdcert
 from keel.mesh.etcdcert import Authority, Generation, PublicKeyHash
+from keel.mesh.etcdids import member_name
 from keel.mesh.etcdprofile import (
     BACKDATED,
     INTERMEDIATE_LIFE,
@@ -93,7 +94,7 @@ def new_request(key: Secret, address: IPv6Address) -> bytes:
     """A certificate request (DER) for the member's own intermediate key."""
     request = (
         x509.CertificateSigningRequestBuilder()
-        .subject_name(etcdcert.common_name(etcdcert.member_label(address)))
+        .subject_name(etcdcert.common_name(member_name(address)))
         .sign(etcdcert.load_key(key), hashes.SHA256())
     )
     return request.public_bytes(serialization.Encoding.DER)
