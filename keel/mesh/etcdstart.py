@@ -106,18 +106,7 @@ def guard(
     if waits_for_address(view):
         _wait_for_address(host, view.address, address_seconds)
     view = replace(view, address_present=host.overlay.address_usable(view.address))
-    if view.record is not None and asks_for_leaders(view):
-        others = [one for one in view.record.members if one != view.address]
-        leaders = questions.leaders(others)
-        awaited = bool(leaders) and questions.awaits(leaders, view.record, view.address)
-        view = replace(view, leaders=leaders, awaited=awaited)
-    if view.record is not None and asks_if_served(view):
-        view = replace(view, served=questions.served(view.record, view.address))
-    if asks_for_lived(view):
-        removed = questions.removed()
-        lived = None if removed else questions.highest_lived()
-        view = replace(view, lived_elsewhere=lived, removed=removed)
-    allowed = judge_start(view, host.clock.now())
+    allowed = judge_start(_asked(view, questions), host.clock.now())
     if allowed.marker is not None:
         host.files.make_dir(host.paths.etcd_marker.parent, mode=0o700, owner="etcd")
         host.files.write(host.paths.etcd_marker, codec.dumps(allowed.marker))
@@ -185,10 +174,8 @@ def let_start(host: Host, seen: UnitState) -> bool:
     told is of this life of the unit. True as well while none runs."""
     if not seen.main_pid:
         return True
-    raw = host.files.read(host.paths.etcd_loaded)
-    try:
-        loaded = codec.loads(Loaded, raw, max_bytes=MAX_LOADED_BYTES) if raw is not None else None
-    except BadValue:
+    loaded = _loaded(host)
+    if isinstance(loaded, BadValue):
         return True  # restart_due says what is to be done about it
     if loaded is not None and loaded.invocation == seen.invocation_id:
         return True
@@ -199,27 +186,44 @@ def let_start(host: Host, seen: UnitState) -> bool:
 def restart_due(host: Host) -> bool:
     """Whether etcd runs with other settings than it would be started with now. Nothing of keel's
     restarts it for that: one member at a time is the operator's to do."""
-    if not host.files.exists(host.paths.etcd_loaded) or (
-        host.units.state(ETCD_UNIT).active != "active"
-    ):
-        return False
     loaded = _loaded(host)
-    # one that cannot be read is an older keel's, so an older keel's settings were loaded
-    return loaded is None or loaded.settings != _settings(host)
+    if loaded is None or host.units.state(ETCD_UNIT).active != "active":
+        return False
+    if isinstance(loaded, BadValue):
+        return True  # an older keel wrote it, so an older keel's settings were loaded
+    return loaded.settings != _settings(host)
 
 
 def allowed_start(host: Host) -> str:
     """The invocation of etcd.service that was let start last in this boot; "" when nobody knows."""
     loaded = _loaded(host)
-    return "" if loaded is None else loaded.invocation
+    return loaded.invocation if isinstance(loaded, Loaded) else ""
 
 
-def _loaded(host: Host) -> Loaded | None:
+def _loaded(host: Host) -> Loaded | BadValue | None:
+    """What the last guard of this boot told; why it cannot be read, as an older keel's; None when
+    none told anything."""
     raw = host.files.read(host.paths.etcd_loaded)
     try:
         return None if raw is None else codec.loads(Loaded, raw, max_bytes=MAX_LOADED_BYTES)
-    except BadValue:
-        return None
+    except BadValue as error:
+        return error
+
+
+def _asked(view: StartView, questions: Questions) -> StartView:
+    """The same with what the peers, and this node's roster, say where the judgement hangs on it."""
+    if view.record is not None and asks_for_leaders(view):
+        others = [one for one in view.record.members if one != view.address]
+        leaders = questions.leaders(others)
+        awaited = bool(leaders) and questions.awaits(leaders, view.record, view.address)
+        view = replace(view, leaders=leaders, awaited=awaited)
+    if view.record is not None and asks_if_served(view):
+        view = replace(view, served=questions.served(view.record, view.address))
+    if asks_for_lived(view):
+        removed = questions.removed()
+        lived = None if removed else questions.highest_lived()
+        view = replace(view, lived_elsewhere=lived, removed=removed)
+    return view
 
 
 def _settings(host: Host) -> str:
