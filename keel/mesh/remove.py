@@ -106,14 +106,8 @@ def remove(
         return carry_out(host, spec, cut_off)
     view = _observe(host, node, member, mode)
     means = removal.decide(view, mode)
-    consents = consent is not None and consent != Consent()
-    if (mode is Mode.LOST or consents) and typed != member.display:
-        raise Refused(
-            "name-not-typed",
-            "a lost member, or one whose removal needs your consent, has to be named twice"
-            + (f", and {typed} is not {member.display}" if typed else ""),
-            f"type the same command with `--confirm {member.display}`",
-        )
+    if mode is Mode.LOST or (consent is not None and consent != Consent()):
+        _refuse_slip(member, typed)
     if removal.is_done(view, means):
         return Done(value=_removed(node, member.key, member.display, member.address, means))
     command = _command(member, mode)
@@ -124,6 +118,12 @@ def remove(
             netwindow.refuse_open(host)
             node, records = _settle(host, store.require(host), member.key, means)
         return _spread(host, node, _removing(member, means), records)
+    return _under_window(host, spec, member, means)
+
+
+def _under_window(
+    host: Host, spec: Spec, member: Member, means: Means
+) -> Done[Removed] | Incomplete[Window]:
     try:
         found = netwindow.open_window(host, spec, lambda at: _still(at, member, means))
     except Refused:
@@ -144,6 +144,17 @@ def carry_out(host: Host, spec: Spec, removing: Removing) -> Done[Removed]:
         node, records = _settle(host, store.require(host), removing.subject, removing.means)
         store.end_window(host)
     return _spread(host, node, removing, records)
+
+
+def _refuse_slip(member: Member, typed: str | None) -> None:
+    """Nobody goes for good by a name that was mistyped once."""
+    if typed != member.display:
+        raise Refused(
+            "name-not-typed",
+            "a lost member, or one whose removal needs your consent, has to be named twice"
+            + (f", and {typed} is not {member.display}" if typed else ""),
+            f"type the same command with `--confirm {member.display}`",
+        )
 
 
 def _command(member: Member, mode: Mode) -> str:
