@@ -3,6 +3,7 @@ that never starts, a dead one (E9, E11, E12). Judged by the etcds, not by keel's
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from keel.cli.form import ReplaceLearner
 from keel.errors import Refused
-from keel.mesh import etcdgrow, etcdrecover, etcdstore, etcdtend, growth, store
+from keel.mesh import etcdgrow, etcdrecover, etcdstore, etcdtaken, etcdtend, growth, store
 from keel.mesh.birth import Party
 from keel.mesh.duty import Result
 from keel.mesh.etcdlook import Phase
@@ -33,6 +34,7 @@ from tests.flow.growing import (
     waits,
     waits_for_nothing,
 )
+from tests.flow.kill import tolerate
 from tests.flow.world import World
 
 pytestmark = pytest.mark.lives
@@ -76,6 +78,50 @@ def test_two_that_join_at_once_come_in_one_after_the_other(world: World) -> None
     for name in "de":
         assert etcdstore.load_failures(world.host(name)).entries == ()
         assert world.host(name).etcd_at(LOCALHOST).get(b"early") == b"kept"
+
+
+def test_a_holder_that_died_as_it_added_one_goes_on_with_that_one(world: World) -> None:
+    """Not with the one before it in the line, which did not answer then."""
+    off(world, "c")
+    for name in "de":
+        world.join(name, world.invite("a"))
+        world.timers("a", "b", name)
+    off(world, "d")
+    world.kicks.clear()
+    world.boot("c")
+    dies(world, "etcd add_learner", lambda: world.timers("b", "c", "a", seconds=20.0))
+    world.boot("d")
+    world.kicks.clear()
+    world.sync("d")
+    membership(world)
+    assert learners(world) == ["e"]
+    grow(world, *"abcde")
+
+
+def test_one_that_was_added_and_taken_out_before_its_answer_gets_a_record_that_says_so(
+    world: World,
+) -> None:
+    token = world.invite("a")
+    dies(world, "etcd answer add_learner", lambda: world.join("d", token))
+    (first,) = (one.id for one in the_cluster(world).members.values() if one.learner)
+    pass_by(world, *BORN, seconds=600.0, rounds=7)
+    assert len(the_cluster(world).members) == 3
+    raw = world.join("d", token).etcd.cluster_record
+    assert raw is not None
+    assert etcdtaken.parse_record(raw).replaces == first
+    grow(world, *"abcd")
+
+
+def dies(world: World, at: str, run: Callable[[], object]) -> None:
+    """The holder dies just before an effect that begins so, and comes back as a new process."""
+    holder = world.net.nodes["a"]
+    holder.effects.crash_on = lambda text: text.startswith(at)
+    for _ in range(5):
+        tolerate(run)
+        if holder.effects.dead:
+            break
+    assert holder.effects.dead
+    holder.new_life()
 
 
 @pytest.mark.parametrize("lost", ["answer", "request"])
