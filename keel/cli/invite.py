@@ -15,7 +15,6 @@ from keel.cli.parser import flag
 from keel.cli.verb import Options, Report, Verb
 from keel.errors import UsageError
 from keel.ports import Deadline, Host
-from keel.types import InviteId
 
 if TYPE_CHECKING:
     from keel.mesh.invite import InviteState
@@ -74,7 +73,8 @@ class List:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    invite: InviteId
+    invite: str
+    """The start of its ID."""
 
     def run(self, host: Host) -> Report:
         from keel.mesh import admit
@@ -112,7 +112,9 @@ def _arguments(parser: ArgumentParser) -> None:
     what.add_argument("--wait", action="store_true", help="wait until the new node has joined")
     what.add_argument("--list", action="store_true", help="show the invites known here")
     what.add_argument(
-        "--cancel", metavar="ID", help="end this one; a node that claimed it is removed"
+        "--cancel",
+        metavar="ID",
+        help="end the invite whose ID begins so; a node that claimed it is removed",
     )
     parser.add_argument(
         "--life",
@@ -129,7 +131,7 @@ def _options(found: Namespace) -> Options:
     if flag(found, "list"):
         return List()
     if found.cancel is not None:
-        return Cancel(invite=InviteId(found.cancel.strip().lower()))
+        return Cancel(invite=found.cancel.strip().lower())
     try:
         return Make(life=parse_life(found.life or DEFAULT_LIFE), wait=flag(found, "wait"))
     except ValueError as error:

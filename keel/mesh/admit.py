@@ -139,19 +139,13 @@ def wait_until_spent(host: Host, wanted: InviteId, deadline: Deadline) -> Invite
         host.clock.sleep(WAIT_POLL_SECONDS)
 
 
-def cancel(host: Host, spec: Spec, wanted: InviteId) -> Done[InviteState]:
-    """The invite, cancelled; a claimant is removed besides, unless it is a member already, who
-    claimed it only to be admitted once more."""
+def cancel(host: Host, spec: Spec, wanted: str) -> Done[InviteState]:
+    """The invite whose ID begins with `wanted`, cancelled; a claimant is removed besides, unless it
+    is a member already, who claimed it only to be admitted once more."""
     with store.locked(host, "the mesh"):
         netwindow.refuse_open(host)
         node = store.require(host)
-        state = next((i for i in store.load_invites(host) if i.invite == wanted), None)
-        if state is None:
-            raise Refused(
-                "invite-unknown",
-                f"no invite {wanted} is known here",
-                "look at `keel mesh invite --list`",
-            )
+        state = invite.named(store.load_invites(host), wanted)
         cancelled = invite.cancel_invite(state, host.clock.now())
         if state.claim is not None and node.view.by_key(state.claim.ed25519) is None:
             node = _remove_claimant(host, node, state.claim)
@@ -159,7 +153,7 @@ def cancel(host: Host, spec: Spec, wanted: InviteId) -> Done[InviteState]:
         up.bring_up(host, spec, node, store.load_invites(host))
     host.units.start(SYNC_UNIT, block=False)
     up.kick_tend(host)
-    return Done(value=cancelled, changed=(f"invite/{wanted} cancelled",))
+    return Done(value=cancelled, changed=(f"invite/{state.invite} cancelled",))
 
 
 def redeem_request(

@@ -180,6 +180,26 @@ def expire_invite(invite: InviteState, now: datetime) -> InviteState:
     return dataclasses.replace(invite, phase=Phase.EXPIRED, closed=invite.expires)
 
 
+def named(invites: Iterable[InviteState], text: str) -> InviteState:
+    """The invite that is meant by the start of its ID, which may be all of it. Refused
+    (invite-unknown, or invite-ambiguous naming all that begin so)."""
+    found = [one for one in invites if text and one.invite.startswith(text)]
+    if not found:
+        raise Refused(
+            "invite-unknown",
+            f"no invite {text or '<none>'} is known here",
+            "look at `keel mesh invite --list`",
+        )
+    if len(found) == 1:
+        return found[0]
+    matches = ", ".join(one.invite for one in found)
+    raise Refused(
+        "invite-ambiguous",
+        f"{text} is the start of several invites: {matches}",
+        "give as much of the ID as only one has: `keel mesh invite --list` says what each is",
+    )
+
+
 def cancel_invite(invite: InviteState, now: datetime) -> InviteState:
     """unused or claimed -> cancelled. Of a claimed one the flow signs a removal besides. Refused
     `invite-closed` when there is nothing left to cancel."""

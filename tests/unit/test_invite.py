@@ -21,6 +21,7 @@ from keel.mesh.invite import (
     confirm_invite,
     count_bad_mac,
     expire_invite,
+    named,
     new_invite,
     note_etcd,
     open_at,
@@ -29,6 +30,7 @@ from keel.mesh.invite import (
 )
 from keel.mesh.joinmsg import EtcdPart
 from keel.mesh.token import EtcdHint
+from keel.types import InviteId
 from tests.channelkit import (
     CLAIMED_ADDRESS,
     INVITE,
@@ -121,6 +123,42 @@ def test_a_claim_is_kept_with_its_admission() -> None:
 def test_only_an_unused_invite_is_claimed(state: InviteState, now: object) -> None:
     with pytest.raises(Internal):
         claim_invite(state, claim(), now)  # type: ignore[arg-type]
+
+
+MADE = tuple(
+    dataclasses.replace(UNUSED, invite=InviteId(id.ljust(32, "0"))) for id in ("ab1", "ab2", "ab21")
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        pytest.param("ab1", MADE[0], id="the start of one"),
+        pytest.param("a b", None, id="no ID"),
+        pytest.param(MADE[1].invite, MADE[1], id="a whole one"),
+        pytest.param("ab21", MADE[2], id="as long as it takes"),
+    ],
+)
+def test_an_invite_is_named_by_the_start_of_its_id(text: str, found: InviteState | None) -> None:
+    if found is not None:
+        assert named(MADE, text) == found
+        return
+    with pytest.raises(Refused) as caught:
+        named(MADE, text)
+    assert caught.value.rule == "invite-unknown"
+
+
+def test_what_may_name_several_invites_names_none() -> None:
+    with pytest.raises(Refused) as caught:
+        named(MADE, "ab2")
+    assert caught.value.rule == "invite-ambiguous"
+    assert [one.invite in caught.value.summary() for one in MADE] == [False, True, True]
+
+
+def test_nothing_typed_names_no_invite_where_only_one_was_made() -> None:
+    with pytest.raises(Refused) as caught:
+        named(MADE[:1], "")
+    assert caught.value.rule == "invite-unknown"
 
 
 def test_the_etcd_part_is_kept_beside_the_claim() -> None:
