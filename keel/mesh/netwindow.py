@@ -105,7 +105,7 @@ def await_members(host: Host, spec: Spec, found: Window) -> Window:
 
 def confirm(host: Host, expected: Window | None = None) -> Window:
     """The window that stands (only the `expected` one), confirmed on disk. Refused (window-none,
-    window-undone)."""
+    window-undone; not-in-mesh)."""
     with store.locked(host, "the mesh"):
         found = _now(host, expected)
         confirmed = window.confirm(found)
@@ -172,6 +172,7 @@ def carry_out_reset(host: Host, spec: Spec, found: Resetting) -> tuple[str, ...]
 def _now(host: Host, expected: Window | None) -> Window:
     found = store.load_window(host)
     if found is None or (expected is not None and found.id != expected.id):
+        store.require(host)  # where no mesh is, it was never there
         raise Refused(
             "window-none",
             "no change to the network waits: it was undone, or confirmed already",
