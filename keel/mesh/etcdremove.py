@@ -131,18 +131,23 @@ def duty(host: Host, node: Node) -> Duty:
     if not _is_due(host, node):
         return nothing(NAME, "nobody who was removed is listed")
     did: list[str] = []
+    answers, are_new = etcdbirth.probe_capable(host, node), True
     while True:  # each step makes the list shorter, or ends the pass
-        seen = _seats(host, node, etcdbirth.probe_capable(host, node))
+        seen = _seats(host, node, answers)
         if isinstance(seen, Waiting):
             return waits(NAME, seen, is_open=_is_fresh(host, node))
         seats, doors = seen
         plan = expulsion.plan(seats)
+        if not are_new and (plan.steps or plan.waiting):  # the members' words decide who may go
+            answers, are_new = etcdbirth.probe_capable(host, node), True
+            continue
         if not plan.steps:
             break
         stuck = _expel(host, seats, doors, EtcdMemberId(int(plan.steps[0].subject, 16)))
         if stuck is not None:
             return waits(NAME, stuck, *plan.waiting, is_open=True)
         did.append(plan.steps[0].why)
+        are_new = False
     if plan.waiting:
         return waits(NAME, *plan.waiting, is_open=_is_fresh(host, node))
     _note_clean(host, node)

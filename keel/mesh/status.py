@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from keel.mesh.etcdown import Own
 
 MAX_SAMPLES_BYTES = 1 << 20
-JUST_NOW_SECONDS = 1.0
-"""Between a sample and its verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,15 +108,17 @@ def whole(host: Host, spec: Spec) -> tuple[MeshSeen, EtcdSeen]:
 def look(host: Host, spec: Spec, *, meanwhile: Meanwhile | None = None) -> MeshSeen:
     """One look: the interface's counters, and a signed answer asked of every member at once."""
     node = store.require(host)
+    interface = spec.network.wireguard.interface
+    before = host.wireguard.show(interface)
     asked = host.clock.now()
     others = talk.others(node)
     answers = spread.ping(host, node, others, full=True, meanwhile=meanwhile)
     window = (asked, host.clock.now())
-    device = host.wireguard.show(spec.network.wireguard.interface)
+    device = host.wireguard.show(interface)
     samples = sample(host, device, answers)
     now = host.clock.monotonic()
     members = tuple(_seen(m, samples, device, answers.get(m), now, window) for m in others)
-    narrow = spread.small_only(host, node, [one.member for one in members if _is_heard_now(one)])
+    narrow = spread.small_only(host, node, [one.member for one in members if _is_heard(one, before)])
     answers = {**answers, **narrow}
     said = {
         member.key: answer.body.tend_silent_seconds
@@ -150,9 +150,11 @@ def look(host: Host, spec: Spec, *, meanwhile: Meanwhile | None = None) -> MeshS
     )
 
 
-def _is_heard_now(one: MemberSeen) -> bool:
-    """Whether its packets arrive and its answer does not; for who is cut off nobody waits twice."""
-    heard = one.silent_seconds is not None and one.silent_seconds < JUST_NOW_SECONDS
+def _is_heard(one: MemberSeen, before: WgDevice | None) -> bool:
+    """Whether its packets arrived while it was asked, and its answer did not; for who is cut off
+    nobody waits twice. `before`: the interface just before."""
+    was = _peer(before, one.member)
+    heard = one.peer is not None and one.peer.received_bytes > (was.received_bytes if was else 0)
     return heard and one.state is Liveness.SUSPECT
 
 

@@ -6,7 +6,7 @@ minute, a confirmed join at once. Crash-only: a pass that was cut off is done ag
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -74,7 +74,7 @@ def sync(host: Host, spec: Spec) -> Done[Synced] | Incomplete[Synced]:
             learned += outcome
     behind.heard(host, answered=len(reached), asked=len(reached) + len(missing))
     if was_behind:
-        _say_what_is_new(host, spec)
+        _say_what_is_new(host, spec, reached)
         if reached:
             up.kick_tend(host)  # what waited for the others, and what waited to be told to them
     talk.keep_time(host)
@@ -101,15 +101,17 @@ def _tend(host: Host, spec: Spec) -> Node:
     return node
 
 
-def _say_what_is_new(host: Host, spec: Spec) -> None:
+def _say_what_is_new(host: Host, spec: Spec, reached: Collection[str]) -> None:
     """A node that was away signs nothing before it has heard the others; then at once, because at
-    where it is now they perhaps know no way to it."""
+    where it is now they perhaps know no way to it. Whoever was silent just now hears it from them:
+    nobody waits for it twice."""
     with store.locked(host, "the mesh"):
         before = store.require(host)
         node = selfrecord.refresh(host, spec, before)
     record = selfrecord.newest(node)
     if record is not None and node.roster != before.roster:
-        spread.tell(host, node, talk.others(node), (record,))
+        told = [one for one in talk.others(node) if one.display in reached]
+        spread.tell(host, node, told, (record,))
 
 
 def renew_idle_invites(host: Host, spec: Spec, node: Node) -> tuple[InviteId, ...]:

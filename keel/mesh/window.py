@@ -150,8 +150,7 @@ def arm(
     prefix: IPv6Network,
 ) -> Window:
     """The window for a change, with the members that answered just before (W2, W3)."""
-    removing = change if isinstance(change, Removing) else None
-    counted = sorted(key for key in witnesses if removing is None or key != removing.subject)
+    counted = sorted(key for key in witnesses if may_witness(change, key))
     why = _only_the_operator(change, counted, sessions, prefix)
     return Window(
         id=id,
@@ -161,9 +160,14 @@ def arm(
         confirmer=Confirmer.OPERATOR if why else Confirmer.MEMBERS,
         why=why,
         witnesses=tuple(counted),
-        removing=removing,
+        removing=change if isinstance(change, Removing) else None,
         resetting=None if isinstance(change, Removing) else change,
     )
+
+
+def may_witness(change: Change, key: SigningKey) -> bool:
+    """Whether this member's answer counts (W2); whose does not, nobody waits for."""
+    return not (isinstance(change, Removing) and key == change.subject)
 
 
 def suffices(window: Window, answered: Collection[SigningKey]) -> bool:

@@ -415,7 +415,7 @@ def test_while_one_waits_other_changes_are_refused_and_change_nothing(
 
 def test_of_two_changes_at_once_the_one_that_armed_first_stands(world: World) -> None:
     """The other one has looked already, and asks the members just then."""
-    world.net.delay("a", "b", 1.0)
+    world.net.delay("a", "c", 1.0)
     world.net.clock.after(1.0, lambda: world.open_window("a", "c"))
     machine = seen(world, "a")
     with pytest.raises(Refused) as refused:
