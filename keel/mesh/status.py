@@ -118,7 +118,9 @@ def look(host: Host, spec: Spec, *, meanwhile: Meanwhile | None = None) -> MeshS
     samples = sample(host, device, answers)
     now = host.clock.monotonic()
     members = tuple(_seen(m, samples, device, answers.get(m), now, window) for m in others)
-    narrow = spread.small_only(host, node, [one.member for one in members if _is_heard(one, before)])
+    narrow = spread.small_only(
+        host, node, [one.member for one in members if _is_heard(one, before)]
+    )
     answers = {**answers, **narrow}
     said = {
         member.key: answer.body.tend_silent_seconds
