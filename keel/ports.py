@@ -203,8 +203,8 @@ class Firewall(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitRuns:
-    """What a start of it runs, and as whom, in systemd's own words; all empty where no such unit
-    is loaded."""
+    """What a start of it runs, and as whom, in systemd's own words, one command a line; all empty
+    where no such unit is loaded."""
 
     start: str = ""
     before: str = ""

@@ -15,6 +15,7 @@ from ipaddress import IPv6Address, IPv6Network
 
 from keel.mesh.etcdids import METRICS_PORT, address_of_url, client_url, member_name, peer_url
 from keel.mesh.etcdmsg import RecordState
+from keel.mesh.etcdsettings import GUARD
 from keel.types import LOCALHOST
 
 QUOTA_DEFAULT_BYTES = 256 * 1024 * 1024
@@ -151,7 +152,7 @@ EnvironmentFile=
 EnvironmentFile={LAID_DIR}/{ENV_FILE}
 UnsetEnvironment=@PROXIES@
 PermissionsStartOnly=no
-ExecStartPre=+/usr/libexec/keel/etcd-guard
+ExecStartPre=+{GUARD}
 Restart=on-failure
 RestartSec=5
 # etcd says that it is ready only with a quorum.

@@ -35,6 +35,13 @@ FREE = frozenset(
     }
 )
 """Of keel's own settings those that may have another value."""
+PROGRAM = "/usr/bin/etcd"
+GUARD = "/usr/libexec/keel/etcd-guard"
+USER = "etcd"
+
+_RUN = re.compile(r"path=(?P<path>\S+) ; argv\[\]=(?P<argv>.*?) ;")
+_UNHEEDED = "ignore_errors=yes"
+"""Of a command with `-` before it: whatever it says, etcd starts."""
 
 
 def harmful(environment: Mapping[str, str]) -> str | None:
@@ -56,12 +63,6 @@ def foreign(environment: Mapping[str, str], etcd_env: bytes) -> str | None:
     return found
 
 
-PROGRAM = "/usr/bin/etcd"
-GUARD = "/usr/libexec/keel/etcd-guard"
-USER = "etcd"
-_RUN = re.compile(r"path=(?P<path>\S+) ; argv\[\]=(?P<argv>.*?) ;")
-
-
 def foreign_runs(runs: UnitRuns) -> str | None:
     """What etcd.service would run otherwise than keel has it; None too where there is no unit."""
     if not runs.start:
@@ -74,7 +75,8 @@ def foreign_runs(runs: UnitRuns) -> str | None:
         return harm
     if runs.user != USER:
         return f"the user {runs.user or 'root'}, whose files etcd itself cannot read later"
-    return None if GUARD in runs.before else "no guard of keel's before it"
+    guarded = any(GUARD in one and _UNHEEDED not in one for one in runs.before.splitlines())
+    return None if guarded else "no guard of keel's before it"
 
 
 def _pairs(lines: Iterable[str]) -> Iterable[tuple[str, str]]:

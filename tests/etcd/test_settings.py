@@ -74,7 +74,10 @@ def test_another_value_for_one_of_keel_s_is_named(name: str) -> None:
 
 
 PROGRAM = "{ path=/usr/bin/etcd ; argv[]=/usr/bin/etcd $DAEMON_ARGS ; ignore_errors=no ; pid=0 }"
-GUARDED = "{ path=/usr/libexec/keel/etcd-guard ; argv[]=/usr/libexec/keel/etcd-guard ; pid=0 }"
+GUARDED = (
+    "{ path=/usr/libexec/keel/etcd-guard ; argv[]=/usr/libexec/keel/etcd-guard ;"
+    " ignore_errors=no ; pid=0 }"
+)
 BY_KEEL = UnitRuns(start=PROGRAM, before=GUARDED, user="etcd")
 
 
@@ -106,8 +109,21 @@ def test_what_a_start_runs_beside_keel_s_own_is_the_operator_s(runs: UnitRuns) -
         (replace(BY_KEEL, user=""), "the user root"),
         (replace(BY_KEEL, before=""), "no guard of keel's"),
         (replace(BY_KEEL, before="{ path=/bin/true ; argv[]=/bin/true }"), "no guard of keel's"),
+        (
+            replace(BY_KEEL, before=GUARDED.replace("errors=no", "errors=yes")),
+            "no guard of keel's",
+        ),
     ],
-    ids=["a program", "not to be read", "a flag", "a user", "no user", "no guard", "another guard"],
+    ids=[
+        "a program",
+        "not to be read",
+        "a flag",
+        "a user",
+        "no user",
+        "no guard",
+        "another guard",
+        "a guard that nobody heeds",
+    ],
 )
 def test_another_program_user_or_no_guard_is_named(runs: UnitRuns, words: str) -> None:
     found = foreign_runs(runs)
