@@ -72,7 +72,7 @@ class Messengers:
             raise AlertFailed(_why(error, timeout_seconds)) from error
         finally:
             session.close()
-        if not answer.ok or answer.is_redirect:
+        if not 200 <= answer.status_code < 300:
             raise AlertFailed(f"it answered {answer.status_code}: {_what_then(answer.status_code)}")
 
     def mail(self, to: str, subject: str, text: str, *, timeout_seconds: float) -> None:

@@ -72,6 +72,7 @@ def test_a_webhook_gets_the_document_whatever_the_environment_says(
 @pytest.mark.parametrize(
     ("status", "says"),
     [
+        (300, "it sends elsewhere, which is not followed: give the URL that it names"),
         (302, "it sends elsewhere, which is not followed: give the URL that it names"),
         (404, "see whether its URL is right"),
         (500, "the fault is on its side"),
