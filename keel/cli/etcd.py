@@ -134,7 +134,7 @@ class Alert:
 
 _NO_CHANNEL = (
     "keel: hint: monitor.channels in the spec is empty; the journal is told all the same:"
-    " `journalctl -u keel-mesh-etcd`",
+    " `journalctl -u 'keel-*' -g '^alert:'`",
 )
 
 

@@ -31,7 +31,8 @@ from keel.outcome import Plan, Step
 SPREAD_SHARE = 24
 """A delay is at most this part of a life: 30 h of a leaf's 30 days, 15 days of a year."""
 LATE = timedelta(days=1)
-"""A holder that restarts, or a night's cut, is nobody's alarm; 9 days or 106 are left then."""
+"""A holder that restarts, or a night's cut, is nobody's alarm: at least 7 days of a leaf's life, or
+105 of an intermediate's, are left then."""
 
 
 class Action(StrEnum):

@@ -92,3 +92,14 @@ def test_error_codes_are_unique_and_have_a_known_exit() -> None:
     found = list(error_classes(errors.KeelError))
     assert len({error.code for error in found}) == len(found)
     assert all(isinstance(error.exit, errors.Exit) for error in found)
+
+
+def test_the_manual_names_every_gauge_and_no_other() -> None:
+    made = {
+        name
+        for module in ("gauges", "tended")
+        for name in re.findall(
+            r'"(keel_[a-z_]+)"', (REPOSITORY / f"keel/mesh/{module}.py").read_text()
+        )
+    }
+    assert set(re.findall(r"`(keel_[a-z_]+)", MANUAL.read_text())) == made
