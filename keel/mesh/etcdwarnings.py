@@ -305,6 +305,7 @@ def _etcd_warnings(seen: MeshSeen, etcd: EtcdSeen, now: datetime) -> list[Warnin
     found += [
         warn("etcd-failed", subject=f.subject, detail=f.text, remedy=f.remedy)
         for f in etcd.failures
+        if not any(one.code in OWN and f.text in one.text for one in found)
     ]
     for one in etcd.certificates:
         if one.kind == etcdlook.ROOT:

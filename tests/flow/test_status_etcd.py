@@ -260,6 +260,13 @@ def data_lost(world: World) -> str:
     return "c"
 
 
+def data_lost_and_tended(world: World) -> str:
+    """Its tend has failed of that, too."""
+    data_lost(world)
+    world.tend("c")
+    return "c"
+
+
 STATES: dict[str, Callable[[World], str]] = {
     "two-ready": two_ready,
     "no-root": no_root,
@@ -286,6 +293,7 @@ STATES: dict[str, Callable[[World], str]] = {
     "corrupt": corrupt,
     "corrupt-and-gone": corrupt_and_gone,
     "data-lost": data_lost,
+    "data-lost-and-tended": data_lost_and_tended,
 }
 
 
@@ -394,6 +402,18 @@ def test_who_waits_for_a_voter_that_is_down_says_only_that_it_is(tmp_path: Path)
     world.net.clock.sleep(60)
     spec, seen, etcd = seen_from_a(world)
     assert told(world, spec, seen, replace(etcd, waiting=waiting)) == [("member-down", SPARE)]
+
+
+def test_what_keeps_etcd_down_is_told_once_though_its_tend_fails_of_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    data_lost_and_tended(world)
+    spec = world.spec("c")
+    seen, etcd = status.whole(world.host("c"), spec)
+    assert told(world, spec, seen, etcd) == [("etcd-down", SPARE)]
+    (failure,) = etcd.failures
+    other = replace(failure, code="odd", text="it is odd")
+    found = told(world, spec, seen, replace(etcd, failures=(failure, other)))
+    assert found == [("etcd-down", SPARE), ("etcd-failed", "")]
 
 
 def test_a_voter_that_is_no_node_of_the_mesh_is_told_as_such_alone(tmp_path: Path) -> None:
