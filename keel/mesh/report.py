@@ -52,7 +52,7 @@ def document(
     spec: Spec, seen: MeshSeen, etcd: EtcdSeen, able: Capability, now: datetime
 ) -> Document:
     """The whole document."""
-    found = warnings(spec, seen, etcd, now)
+    found = shown(warnings(spec, seen, etcd, now))
     node = seen.node
     me = node.view.by_key(node.key)
     return {
@@ -85,6 +85,13 @@ def document(
 def warnings(spec: Spec, seen: MeshSeen, etcd: EtcdSeen, now: datetime) -> tuple[Warning, ...]:
     """Every warning that holds now, the mesh's first."""
     return etcdwarnings.warnings(spec, seen, etcd, now, mesh_warnings(spec, seen, now))
+
+
+def shown(found: tuple[Warning, ...]) -> tuple[Warning, ...]:
+    """What a person is told: the silence of all is one cause, and says of each member that it is
+    down. Alerts and metrics keep those, lest that be told to be over."""
+    all_silent = any(one.code == "all-silent" for one in found)
+    return tuple(one for one in found if not (all_silent and one.code == "member-down"))
 
 
 def _by_name(rows: Iterable[Document]) -> list[Document]:

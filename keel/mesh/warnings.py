@@ -104,8 +104,9 @@ KINDS: Mapping[str, Kind] = {
         severity=Severity.CRITICAL,
         text="no other member was heard for {detail}: this node is cut off, or was removed while it"
         " could not hear of that",
-        remedy="`keel mesh status` on another member: where it does not list this node, `keel mesh"
-        " leave` here (of a voter: `keel mesh leave --without-quorum --confirm {subject}`), then"
+        remedy="see this node's own network first; then `keel mesh status` on another member:"
+        " where it does not list this node, `keel mesh leave` here (of a voter: `keel mesh leave"
+        " --without-quorum --confirm {subject}`), then"
         " join with a new invite",
     ),
     "mode-kept": Kind(

@@ -66,6 +66,12 @@ def cut_off(world: World) -> None:
     world.etcd.settle()
 
 
+def all_silent(world: World) -> None:
+    """The same, for so long that it may have been removed meanwhile."""
+    cut_off(world)
+    world.net.clock.sleep(600)
+
+
 def clock_off(world: World) -> None:
     without_etcd(world)
     world.net.nodes["b"].clock.wrong_by = timedelta(seconds=200)
@@ -152,6 +158,7 @@ STATES: dict[str, tuple[Callable[[World], None], str]] = {
     "suspect": (suspect, "a"),
     "down": (down, "a"),
     "cut-off": (cut_off, "a"),
+    "all-silent": (all_silent, "a"),
     "clock-off": (clock_off, "a"),
     "one-way": (one_way, "a"),
     "clock-far-off": (clock_far_off, "a"),
@@ -212,6 +219,25 @@ def test_when_nobody_was_heard_for_long_this_node_may_be_the_one_that_is_out(
     assert told["code"] == "all-silent"
     assert told["text"].startswith("no other member was heard for 11 minutes")
     assert "`keel mesh leave --without-quorum --confirm a`" in told["remedy"]
+
+
+def test_what_all_members_have_in_common_is_shown_once_and_no_alert_is_over_by_that(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    world.mesh("abc", mode="cloud")
+    cli.look(world.host("a"))
+    for name in "bc":
+        world.net.nodes[name].power_off()
+    world.net.clock.sleep(60)
+    assert codes(world) == ["member-down", "member-down"]
+    world.net.clock.sleep(600)
+    found = cli.look(world.host("a"))
+    assert [one["code"] for one in found["warnings"]] == ["all-silent"]
+    assert [one["state"] for one in found["members"]] == ["down", "down"]
+    spec, now = world.spec("a"), world.net.clock.now()
+    held = report.warnings(spec, *status.whole(world.host("a"), spec), now)
+    assert [one.code for one in held] == ["all-silent", "member-down", "member-down"]
 
 
 def test_when_all_are_down_at_once_the_hint_looks_at_this_node_first(tmp_path: Path) -> None:
