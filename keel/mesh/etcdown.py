@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 
 from keel.errors import EtcdError
 from keel.etcdport import EtcdStatus
@@ -68,3 +69,14 @@ def serves(host: Host) -> bool:
 def sees_leader(host: Host) -> bool:
     found = status(host)
     return found is not None and found.leader != 0
+
+
+def had_leader(host: Host, address: IPv6Address) -> bool:
+    """Whether it ever heard one, as far as it answers, at this node's address: also while it hears
+    none."""
+    if sees_leader(host):
+        return True
+    try:
+        return host.etcd_at(address).had_leader(timeout_seconds=STATUS_SECONDS)
+    except EtcdError:
+        return False

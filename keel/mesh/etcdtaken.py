@@ -12,11 +12,9 @@ Rules:
 from __future__ import annotations
 
 from keel import codec
-from keel.errors import Refused
 from keel.mesh import (
     etcdbeside,
     etcdcrl,
-    etcdown,
     etcdpki,
     etcdplan,
     etcdstate,
@@ -147,16 +145,9 @@ def wants_replacement(host: Host, key: SigningKey) -> bool:
 
 def give_up(host: Host, node: Node, formation: FormationId) -> bytes:
     """This node's signed word that it shall never start a formation whose leader it never saw, on
-    disk before it is signed; Refused when it saw one."""
-    leader = etcdown.sees_leader(host)
+    disk before it is signed; Refused `formation-alive` when it saw one."""
     with store.locked(host, "the mesh"):
         cluster = etcdstore.load_cluster(host)
-        if cluster.formation == formation and (leader or cluster.stage is Stage.FORMED):
-            raise Refused(
-                "formation-alive",
-                "this node saw a leader of that formation",
-                "look at `keel mesh etcd status`",
-            )
         if cluster.formation == formation:
             host.passes(Ask.HALT)
         etcdstore.save_cluster(host, etcdstate.give_up(cluster, formation))

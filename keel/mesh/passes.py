@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from keel import codec
 from keel.errors import Refused, StateCorrupt
-from keel.mesh import etcdmeasure, etcdown, etcdstore
+from keel.mesh import etcdmeasure, etcdown, etcdstore, store
 from keel.mesh.etcdstate import Stage
 from keel.mesh.passmsg import MAX_MARKER_BYTES, Ask, Beside
 from keel.ports import Host
@@ -49,10 +49,11 @@ def _marker(host: Host) -> bytes | None:
 
 def _halt(host: Host) -> None:
     """Stop an etcd that never saw a leader, for good; Refused when it is a cluster's."""
-    if etcdown.sees_leader(host) or etcdstore.load_cluster(host).stage is Stage.FORMED:
+    formed = etcdstore.load_cluster(host).stage is Stage.FORMED
+    if formed or etcdown.had_leader(host, store.require(host).address):
         raise Refused(
             "formation-alive",
-            "this node's etcd is a cluster's",
+            "this node saw a leader of that formation",
             "look at `keel mesh etcd status`",
         )
     host.overlay.stop()

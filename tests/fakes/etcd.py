@@ -141,6 +141,8 @@ class FakeEtcd:
         """Nodes whose etcd reached its quota, said alike."""
         self.shut: set[str] = set()
         """Nodes on which a firewall shuts 2380: raft gets neither in nor out."""
+        self.undecided: set[str] = set()
+        """Nodes to whose etcd the first leader's word has not come yet: the cluster's version."""
         self.users = False
         """Somebody enabled etcd's users."""
         self.log: list[str] = []
@@ -316,7 +318,7 @@ class FakeEtcd:
 
     def _publish(self, process: Process, member: Member) -> None:
         process.published = True
-        if not process.had_leader:
+        if not process.had_leader and process.node.name not in self.undecided:
             process.had_leader = True
             process.keep()
         member.name = process.name

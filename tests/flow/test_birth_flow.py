@@ -3,6 +3,7 @@ etcds and by keys written before, not by keel's own status."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from keel.mesh import (
     etcdcert,
     etcdholder,
     etcdissue,
+    etcdown,
     etcdstore,
     etcdtaken,
     records,
@@ -253,12 +255,37 @@ def test_a_formation_that_lost_its_quorum_is_given_up_before_another_is_born(
     assert etcdstore.load_cluster(world.host("a")).formation != lost
 
 
-@pytest.mark.parametrize("stage", [Stage.FORMED, Stage.STARTING], ids=["noted", "not yet noted"])
-def test_a_formation_with_a_leader_is_not_given_up(tmp_path: Path, stage: Stage) -> None:
+def runs_since_a_moment(world: World) -> None:
+    world.etcd.undecided.add("b")
+    world.etcd.processes["b"].had_leader = False
+
+
+def is_off(world: World) -> None:
+    world.net.nodes["b"].units.stop(UNIT)
+
+
+def is_cut_off(world: World) -> None:
+    world.net.cut("b", "a")
+    world.net.cut("b", "c")
+
+
+@pytest.mark.parametrize(
+    ("stage", "etcd"),
+    [
+        pytest.param(Stage.FORMED, is_off, id="noted"),
+        pytest.param(Stage.STARTING, runs_since_a_moment, id="seen now, not yet noted"),
+        pytest.param(Stage.STARTING, is_cut_off, id="seen once, not yet noted"),
+    ],
+)
+def test_a_formation_with_a_leader_is_not_given_up(
+    tmp_path: Path, stage: Stage, etcd: Callable[[World], None]
+) -> None:
     world = born(tmp_path)
     host = world.host("b")
     cluster = replace(etcdstore.load_cluster(host), stage=stage)
     etcdstore.save_cluster(host, cluster)
+    etcd(world)
+    assert etcdown.sees_leader(host) is (etcd is runs_since_a_moment)
     assert cluster.formation is not None
     with pytest.raises(Refused) as caught:
         etcdtaken.give_up(host, world.loaded("b"), cluster.formation)
