@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netns import anchor
-from netns.process import run
+from netns.process import SHORT_PATIENCE_SECONDS, run
 from netns.topology import Mode, Name, Node, spec
 
 WAITS_FOR_OTHERS = "etcd.service"
@@ -133,7 +133,7 @@ class Machine:
         if not group.exists():
             return
         (group / "cgroup.kill").write_text("1")
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + SHORT_PATIENCE_SECONDS
         while "populated 1" in (group / "cgroup.events").read_text():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"appliance {self.name} does not die")
@@ -178,16 +178,16 @@ class Machine:
             command = self.command(["systemctl", "is-system-running"])
         except NotRunning:
             return False
-        verdict = run(command, timeout=20).stdout.strip()
+        verdict = run(command, timeout=SHORT_PATIENCE_SECONDS).stdout.strip()
         if verdict == "starting":
             jobs = self.command(["systemctl", "list-jobs", "--no-legend", "--plain"])
-            return only_waits(run(jobs, timeout=20).stdout)
+            return only_waits(run(jobs, timeout=SHORT_PATIENCE_SECONDS).stdout)
         return verdict in ("running", "degraded")
 
     def failed_units(self) -> list[str]:
         """The units that failed."""
         argv = ["systemctl", "--failed", "--plain", "--no-legend"]
-        return run(self.command(argv), timeout=20).stdout.splitlines()
+        return run(self.command(argv), timeout=SHORT_PATIENCE_SECONDS).stdout.splitlines()
 
     def _within(self, *argv: str) -> None:
         subprocess.run(within(self.anchor_pid, argv), check=True, stdin=subprocess.DEVNULL)

@@ -13,11 +13,9 @@ from netns.appliance import within
 from netns.link import Link
 from netns.netem import NetemLink
 from netns.probe import Backend
-from netns.process import output
+from netns.process import SHORT_PATIENCE_SECONDS, output
 from netns.state import State
 from netns.userspace import UserspaceLink
-
-START_SECONDS = 20
 
 # $1 checkout, $2 Python, $3 state directory, $4 seed. Leaves a child of the anchor behind.
 CARRY = """
@@ -42,7 +40,7 @@ def create(instance: str, current: State) -> None:
     arguments = [Path(__file__).parent.parent, sys.executable, directory, current.seed]
     argv = ["sh", "-c", CARRY, "carry", *map(str, arguments)]
     subprocess.run(within(current.anchor_pid, argv), check=True)
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + SHORT_PATIENCE_SECONDS
     while not (directory / "link.sock").exists():
         if time.monotonic() > deadline:
             raise TimeoutError(f"the link does not start: {(directory / 'link.log').read_text()}")

@@ -74,7 +74,7 @@ def form(lab: Lab, everyone: tuple[Name, ...]) -> None:
 def show(lab: Lab, name: Name, command: str, stdin: str = "") -> None:
     """Print a command as typed on an appliance, run it, print what it says."""
     sys.stdout.write(f"{name}# {command}\n")
-    done = lab.exec(name, ["sh", "-c", command], input=stdin, timeout=300)
+    done = lab.exec(name, ["sh", "-c", command], input=stdin)
     sys.stdout.write(done.stdout + done.stderr)
     sys.stdout.flush()
 

@@ -25,11 +25,11 @@ from netns import anchor, backends, build, image, probe, state
 from netns.appliance import Machine, NotRunning, group_of
 from netns.image import say
 from netns.link import Counters, Link, Pair
-from netns.process import Capture, copy, run
+from netns.process import PATIENCE_SECONDS, SHORT_PATIENCE_SECONDS, Capture, copy, run
 from netns.state import State
 from netns.topology import Family, Mode, Name, Node, Quality, names, node, pairs
 
-BOOT_SECONDS = 90
+BOOT_SECONDS = PATIENCE_SECONDS
 POLL_SECONDS = 0.2
 PERFECT = Quality()
 
@@ -106,7 +106,8 @@ class Lab:
             if found and state.alive(found):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(found.anchor_pid, signal.SIGKILL)
-                self.wait(lambda: not state.alive(found), 20, "the lab's processes to end")
+                gone = "the lab's processes to end"
+                self.wait(lambda: not state.alive(found), SHORT_PATIENCE_SECONDS, gone)
             anchor.sweep_control_groups(group_of(self.instance))
             state.forget(self.instance)
 
@@ -118,7 +119,7 @@ class Lab:
         argv: Sequence[str],
         *,
         input: str = "",
-        timeout: float = 60,
+        timeout: float = PATIENCE_SECONDS,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in an appliance as root.
@@ -181,7 +182,7 @@ class Lab:
         directory = self.machine(name).disk / "root/var/log/journal"
         argv = ["journalctl", "--directory", str(directory), "--no-pager"]
         argv += ["--output", "short-precise"]
-        return run([*argv, *arguments], timeout=60).stdout
+        return run([*argv, *arguments], timeout=PATIENCE_SECONDS).stdout
 
     def capture(self, name: Name, path: Path | None = None, *, filter: str = "") -> Capture:
         """Record an appliance's underlay from this moment on."""

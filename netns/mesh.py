@@ -17,11 +17,10 @@ from typing import Any
 from netns import clock as shift
 from netns.image import say
 from netns.lab import Lab
+from netns.process import PATIENCE_SECONDS
 from netns.topology import Mode, Name
 
-JOIN_SECONDS = 180
-WHOLE_SECONDS = 180
-BIRTH_SECONDS = 180
+JOIN_SECONDS = WHOLE_SECONDS = BIRTH_SECONDS = PATIENCE_SECONDS
 LOOK_SECONDS = 1.0  # between two looks by `keel mesh status`, which takes half a second of work
 JOIN = ["keel", "mesh", "join", "--token-file", "-"]
 STATE = "var/lib/keel/mesh"

@@ -10,6 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+PATIENCE_SECONDS = 300.0
+"""How long a command or a look is waited for that has no limit of its own: against waiting for
+ever, and no measure of speed. On a machine that others load too, the slowest seen took a third."""
+SHORT_PATIENCE_SECONDS = 60.0
+"""The same for what takes moments: a process that was told to end, a question to systemd."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Capture:
@@ -22,7 +28,8 @@ class Capture:
         """End it, everything written; returns the file."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGINT)
-        self.process.communicate(timeout=10)  # until tcpdump, not only nsenter, has closed stderr
+        # until tcpdump, not only nsenter, has closed stderr
+        self.process.communicate(timeout=SHORT_PATIENCE_SECONDS)
         return self.path
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from netns.lab import Lab
+from netns.process import PATIENCE_SECONDS
 from netns.scenario import Failed, Report
 from netns.topology import Name
 
@@ -23,8 +24,7 @@ exec etcdctl "$@"
 """
 """What an operator types, keel asked once for each certificate: it is asked every fifth of a
 second, on two processors that others want."""
-CALL_SECONDS = 25
-BIRTH_SECONDS = 120
+BIRTH_SECONDS = PATIENCE_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ def etcdctl(
 ) -> subprocess.CompletedProcess[str]:
     """etcdctl on a member, through its own [::1]:2379. Raises ExecFailed if `check`."""
     argv = ["sh", "-c", ETCDCTL, "etcdctl", "--command-timeout=15s", *words]
-    return lab.exec(name, argv, timeout=CALL_SECONDS, check=check)
+    return lab.exec(name, argv, check=check)
 
 
 def asked(lab: Lab, name: Name, *words: str) -> Any:
@@ -90,6 +90,19 @@ def is_voter(lab: Lab, name: Name) -> bool:
     return bool(status.get("leader")) and not status.get("isLearner", False)
 
 
+def restart_around(lab: Lab, name: Name, script: str) -> None:
+    """What is done while a member's etcd is stopped. No pass of keel's is at work meanwhile: it
+    would start etcd again, over what is half done."""
+    steps = f"systemctl stop etcd.service; {script}; systemctl start --no-block etcd.service"
+    lab.exec(name, without_passes("sh", "-euc", steps))
+
+
+def without_passes(*argv: str) -> list[str]:
+    """A command that runs while no tend does: it waits for the one at work, and the next ones see
+    that another is."""
+    return ["flock", "/run/keel/tend.lock", *argv]
+
+
 def wait_for_voters(lab: Lab, names: Sequence[Name], seconds: float = BIRTH_SECONDS) -> None:
     """Wait until each of them serves as a voter."""
     for name in names:
@@ -108,7 +121,7 @@ def judge_one_cluster(lab: Lab, report: Report, names: Sequence[Name], key: str)
     wanted = sorted(f"https://[{one}]:2380" for one in own)
     urls = sorted(url for _, url, learner in first.members if not learner)
     report.expect(urls == wanted, f"one cluster {first.identity}, voters {', '.join(names)}")
-    wait_for_write(lab, names[0], key, f"by {names[0]}", 30)
+    wait_for_write(lab, names[0], key, f"by {names[0]}", PATIENCE_SECONDS)
     read = get(lab, names[-1], key)
     report.expect(read == f"by {names[0]}", f"written through {names[0]}, read through {names[-1]}")
     return first

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netns.lab import Lab
+from netns.process import SHORT_PATIENCE_SECONDS
 from netns.topology import Family, Mode, Name, Quality, node, parse_quality
 
 STANDARD = parse_quality("125ms,12.5ms,1%")
@@ -121,7 +122,9 @@ def load(module: str) -> Scenario:
 def ping(lab: Lab, source: Name, target: str, count: int, *, interval: float = 0.05) -> Pings:
     """Ping an address from an appliance; raises for an answer that can't be read."""
     argv = ["ping", "-n", "-c", str(count), "-i", str(interval), "-W", "2", target]
-    text = lab.exec(source, argv, timeout=count * interval + 30, check=False).stdout
+    text = lab.exec(
+        source, argv, timeout=count * interval + SHORT_PATIENCE_SECONDS, check=False
+    ).stdout
     return parse_pings(text, count)
 
 

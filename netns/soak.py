@@ -16,6 +16,7 @@ from functools import partial
 from netns import build, mesh, registry
 from netns.cli import EXPECTED
 from netns.lab import Lab
+from netns.process import PATIENCE_SECONDS
 from netns.scenario import STANDARD, Failed, Report, is_void, measure_link
 from netns.topology import Name, names
 from netns.writer import Writer
@@ -23,8 +24,6 @@ from netns.writer import Writer
 EVERYONE = names(5)
 A, B, C, D, E = EVERYONE
 THREE = (A, B, C)
-GROW_SECONDS = 240
-GONE_SECONDS = 180
 
 
 def main() -> int:
@@ -73,7 +72,7 @@ def both_at_once(lab: Lab, report: Report) -> None:
     report.expect([one.exit for one in tried] == [0, 0], "two have joined at one moment")
     begun = time.monotonic()
     for name in tokens:
-        registry.wait_for_voters(lab, (name,), GROW_SECONDS)
+        registry.wait_for_voters(lab, (name,))
         report.note(f"{name} votes {time.monotonic() - begun:.1f} s after both joins")
     registry.judge_one_cluster(lab, report, EVERYONE, "five")
     for name in tokens:
@@ -93,10 +92,10 @@ def new_place(lab: Lab, report: Report, name: Name) -> None:
     lab.exec(name, ["rm", "-rf", "/var/lib/keel-etcd/data"])
     begun = time.monotonic()
     argv = ["keel", "mesh", "etcd", "recover", "--replace"]
-    lab.exec(name, [*argv, "--dry-run"], timeout=120)
+    lab.exec(name, [*argv, "--dry-run"])
     report.expect(registry.cluster(lab, A) == before, "the dry run changes nothing")
-    lab.exec(name, argv, timeout=240)
-    registry.wait_for_voters(lab, (name,), GROW_SECONDS)
+    lab.exec(name, argv)
+    registry.wait_for_voters(lab, (name,))
     report.note(f"{name} lost its data and votes again {time.monotonic() - begun:.1f} s later")
     registry.judge_one_cluster(lab, report, EVERYONE, "replaced")
 
@@ -104,9 +103,9 @@ def new_place(lab: Lab, report: Report, name: Name) -> None:
 def remove(lab: Lab, report: Report, name: Name, left: tuple[Name, ...]) -> None:
     """By the node that admitted it; etcd's list follows."""
     begun = time.monotonic()
-    lab.exec(A, ["keel", "mesh", "remove", name], timeout=300, check=False)
+    lab.exec(A, ["keel", "mesh", "remove", name], check=False)
     gone = partial(listed_are, lab, len(left))
-    lab.wait(gone, GONE_SECONDS, f"{name} to be out of etcd's list")
+    lab.wait(gone, PATIENCE_SECONDS, f"{name} to be out of etcd's list")
     report.note(f"{name} is out of etcd's list {time.monotonic() - begun:.1f} s later")
     registry.judge_one_cluster(lab, report, left, f"without-{name}")
 

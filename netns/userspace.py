@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from netns.link import Counters, Pair, Shaper
+from netns.process import SHORT_PATIENCE_SECONDS
 from netns.topology import INTERFACE, Name, Node, Quality
 
 CLONE_NEWNET = 0x40000000
@@ -58,7 +59,7 @@ class UserspaceLink:
 
     def _ask(self, **request: object) -> Any:
         with socket.socket(socket.AF_UNIX) as channel:
-            channel.settimeout(20)
+            channel.settimeout(SHORT_PATIENCE_SECONDS)
             channel.connect(str(self._control))
             channel.sendall(json.dumps(request).encode() + b"\n")
             answer = json.loads(channel.makefile("rb").readline())
@@ -137,7 +138,7 @@ class Carrier:
     def _serve(self) -> None:
         channel, _ = self._server.accept()
         with channel:
-            channel.settimeout(5)
+            channel.settimeout(SHORT_PATIENCE_SECONDS)
             try:
                 request = json.loads(channel.makefile("rb").readline(REQUEST_BYTES))
                 answer: dict[str, object] = {"result": self._do(request)}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from netns import registry
 from netns.lab import Lab
+from netns.process import PATIENCE_SECONDS
 from netns.scenario import Report
 from netns.topology import Name
 
@@ -41,7 +42,7 @@ class Writer:
     def judge(self, report: Report, members: Sequence[Name]) -> None:
         """Stop, and demand every acknowledged write of every member. Raises Failed."""
         self.lab.exec(self.name, ["touch", STOP])
-        self.process.communicate(timeout=60)
+        self.process.communicate(timeout=PATIENCE_SECONDS)
         wanted = self.acked()
         for name in members:
             found = registry.asked(self.lab, name, "get", PREFIX, "--prefix").get("kvs", [])

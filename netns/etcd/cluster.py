@@ -31,6 +31,7 @@ from keel.mesh.etcdpki import Credential, client_leaf, encode_credential, member
 from keel.mesh.etcdtrust import encode_bundle
 from keel.types import LOCALHOST, FormationId
 from netns import image
+from netns.process import PATIENCE_SECONDS, SHORT_PATIENCE_SECONDS
 from tests.pki import make as pki
 
 T = TypeVar("T")
@@ -83,7 +84,9 @@ def enter_own_network() -> None:
 
 
 def run(*argv: str) -> str:
-    done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        argv, check=True, capture_output=True, text=True, timeout=SHORT_PATIENCE_SECONDS
+    )
     return done.stdout
 
 
@@ -136,7 +139,7 @@ class Member:
     def kill(self) -> None:
         if self.process is not None:
             self.process.send_signal(signal.SIGKILL)
-            self.process.wait(10)
+            self.process.wait(SHORT_PATIENCE_SECONDS)
             self.process = None
 
     def wipe(self) -> None:
@@ -181,7 +184,7 @@ class Network:
             member.kill()
             run("ip", "link", "del", f"to-{member.name}")  # the kernel would take its time
             member.holder.kill()
-            member.holder.wait(10)
+            member.holder.wait(SHORT_PATIENCE_SECONDS)
 
 
 def credential(
@@ -204,7 +207,7 @@ def lay(member: Member, root: Authority, *revoked: Revoked, number: int = 1) -> 
     (member.scratch / "crl.der").write_bytes(new_crl(root, revoked, number=number, now=NOW))
 
 
-def until(holds: Callable[[], object], *, seconds: float = 40.0) -> None:
+def until(holds: Callable[[], object], *, seconds: float = PATIENCE_SECONDS) -> None:
     """Poll until the callable answers true and raises no EtcdError."""
     end = time.monotonic() + seconds
     last: object = None
@@ -228,7 +231,7 @@ def panics(member: Member, by: GatewayClient, start: Callable[[], None]) -> bool
     start()
     process = member.process
     assert process is not None
-    until(lambda: process.poll() is not None or by.status().raft_term != term, seconds=60)
+    until(lambda: process.poll() is not None or by.status().raft_term != term)
     return process.poll() == 2 and b"panic" in member.log.read_bytes()
 
 

@@ -37,6 +37,7 @@ from netns.etcd.cluster import (
     panics,
     until,
 )
+from netns.process import SHORT_PATIENCE_SECONDS
 from tests.pki import make as pki
 
 
@@ -219,7 +220,9 @@ def test_of_two_voters_one_is_taken_out_while_both_serve_and_never_afterwards(
     born.client("a").put(b"alone", b"1")
     b = born.members["b"]
     assert b.process is not None
-    assert b.process.wait(20) == 0  # a removed member ends well: the unit is not `failed`
+    assert (
+        b.process.wait(SHORT_PATIENCE_SECONDS) == 0
+    )  # a removed member ends well: the unit is not `failed`
 
 
 def test_a_revoked_leader_leads_on_until_it_is_taken_out_of_the_list(born: Network) -> None:
@@ -237,7 +240,7 @@ def test_a_revoked_leader_leads_on_until_it_is_taken_out_of_the_list(born: Netwo
     assert born.client(other).get(b"committed") == b"19"
     gone = born.members[leads]
     assert gone.process is not None
-    assert gone.process.wait(20) == 0
+    assert gone.process.wait(SHORT_PATIENCE_SECONDS) == 0
 
 
 def test_a_removed_member_that_comes_back_with_its_old_data_ends_at_once(born: Network) -> None:
@@ -246,7 +249,7 @@ def test_a_removed_member_that_comes_back_with_its_old_data_ends_at_once(born: N
     until(lambda: taken_out(born, "a", "c"))
     c.start("abc")
     assert c.process is not None
-    assert c.process.wait(30) == 0
+    assert c.process.wait(SHORT_PATIENCE_SECONDS) == 0
     assert {one.id for one in born.client("b").members()} == {ident("a"), ident("b")}
 
 

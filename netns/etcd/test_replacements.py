@@ -25,6 +25,7 @@ from keel.mesh.etcdcrl import new_crl
 from keel.mesh.etcdpki import Credential, encode_credential, member_leaf
 from keel.system.fs import DurableFiles
 from netns.etcd.cluster import NOW, Member, Network, address, from_inside, until
+from netns.process import SHORT_PATIENCE_SECONDS
 from tests.pki import make as pki
 
 REPLACEMENTS = int(os.environ.get("KEEL_REPLACEMENTS", "20"))
@@ -72,7 +73,7 @@ def handshakes(member: Member) -> Iterator[Handshakes]:
 
     def once() -> str:
         connection = http.client.HTTPSConnection(
-            member.address.compressed, 2379, timeout=10, context=context
+            member.address.compressed, 2379, timeout=SHORT_PATIENCE_SECONDS, context=context
         )
         try:
             connection.request("GET", "/version")
@@ -99,7 +100,7 @@ def handshakes(member: Member) -> Iterator[Handshakes]:
     yield counted
     stopped.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(SHORT_PATIENCE_SECONDS)
 
 
 def replace_with_kill(path: Path, data: bytes, after_seconds: float) -> None:
@@ -113,7 +114,7 @@ def replace_with_kill(path: Path, data: bytes, after_seconds: float) -> None:
     assert writer.stdout.readline() == b"ready\n"
     time.sleep(after_seconds)
     writer.send_signal(signal.SIGKILL)
-    assert writer.wait(10) == -signal.SIGKILL
+    assert writer.wait(SHORT_PATIENCE_SECONDS) == -signal.SIGKILL
     writer.stdout.close()
     DurableFiles().write(path, data)
 

@@ -25,7 +25,7 @@ from keel.mesh.etcdcert import Authority
 from keel.mesh.etcdpki import Credential
 from keel.types import LOCALHOST, MeshId, Secret
 
-SECONDS = 12
+SECONDS = 60
 CLIENT, PEER = 2379, 2380
 PATHS = {CLIENT: "/health", PEER: "/version"}
 NOW = datetime.now(tz=UTC)

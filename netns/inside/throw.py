@@ -13,7 +13,7 @@ import sys
 import time
 
 PORT = 4780
-SECONDS = 20
+SECONDS = 60
 PATHS = ("/v1/hello", "/v1/roster", "/v1/etcd", "/v1/join", "/elsewhere")
 BOUND = 256 << 10
 

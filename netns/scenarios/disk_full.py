@@ -12,6 +12,7 @@ from pathlib import Path
 
 from netns import inside, mesh, registry
 from netns.lab import Lab
+from netns.process import PATIENCE_SECONDS
 from netns.scenario import Report
 from netns.topology import Name, names
 
@@ -27,8 +28,10 @@ ETCD = "/var/lib/keel-etcd"
 ETCD_SIZE = "160m"  # two segments of the log, 64 MiB each, are written in advance
 FILL = """
 cd "$1"
-dd if=/dev/zero of=filler bs=4k 2>/dev/null || true
-if echo room >room; then exit 1; fi 2>/dev/null
+while
+    dd if=/dev/zero bs=4k >>filler || true
+    echo room >room
+do rm room; done 2>/dev/null  # a pass may have given some back meanwhile
 rm -f room
 """
 DONE, REFUSED, INCOMPLETE = 0, 3, 4
@@ -50,7 +53,7 @@ def run(lab: Lab, report: Report) -> None:
     lab.exec(C, ["sh", "-euc", f"mkdir -p {ETCD}; mount -t tmpfs -o {own} tmpfs {ETCD}"])
     mesh.create(lab, A)
     mesh.join(lab, B, mesh.invite(lab, A))
-    lab.wait(partial(ready, lab, B), 60, "b to be ready")
+    lab.wait(partial(ready, lab, B), PATIENCE_SECONDS, "b to be ready")
     token = mesh.invite(lab, A)
     joiner_without_room(lab, report, token)
     inviter_without_room(lab, report, token)
@@ -104,11 +107,17 @@ def etcd_without_room(lab: Lab, report: Report) -> None:
     it is back by itself."""
     fill(lab, C, ETCD)
     big_values(lab, A)
-    lab.wait(lambda: stopped(lab, C), 60, "c's etcd to stop without room")
+    lab.wait(lambda: stopped(lab, C), PATIENCE_SECONDS, "c's etcd to stop without room")
     report.expect(registry.put(lab, A, "narrow", "c"), "c's etcd has stopped; a and b serve")
-    lab.wait(lambda: "etcd-down" in warnings(lab, C), 30, "c's status to say that its etcd is down")
     lab.wait(
-        lambda: "etcd-voter-silent" in warnings(lab, A), 30, "a's status to say that c's is silent"
+        lambda: "etcd-down" in warnings(lab, C),
+        PATIENCE_SECONDS,
+        "c's status to say that its etcd is down",
+    )
+    lab.wait(
+        lambda: "etcd-voter-silent" in warnings(lab, A),
+        PATIENCE_SECONDS,
+        "a's status to say that c's is silent",
     )
     make_room(lab, C, ETCD)
     registry.wait_for_voters(lab, (C,))
@@ -122,14 +131,14 @@ def quota_reached(lab: Lab, report: Report) -> None:
     again(lab, B)
     said = big_values(lab, B)
     report.expect("database space exceeded" in said, "b's database is at its quota")
-    lab.wait(lambda: "etcd-full" in warnings(lab, A), 30, "a's status to say so")
+    lab.wait(lambda: "etcd-full" in warnings(lab, A), PATIENCE_SECONDS, "a's status to say so")
     report.expect(not registry.put(lab, A, "more", "1"), "a says so, and takes no more writes")
     for name, lines in ((A, runbook()), (A, DEFRAG), (B, DEFRAG), (C, DEFRAG), (A, DISARM)):
         lab.exec(name, ["sh", "-euc", lines])
     report.expect(
         registry.put(lab, A, "more", "1"), "after the runbook's lines it is written again"
     )
-    lab.wait(lambda: not warnings(lab, A), 60, "a's status to warn of nothing")
+    lab.wait(lambda: not warnings(lab, A), PATIENCE_SECONDS, "a's status to warn of nothing")
     lab.exec(B, ["rm", SMALL])
     again(lab, B)
 
@@ -175,7 +184,7 @@ def thrown_at(lab: Lab, report: Report) -> None:
     """From b's own address: what is no message, and what is far too large for one."""
     target = mesh.status(lab, A)["self"]["address"]
     before = channel(lab, A)
-    done = lab.exec(B, ["python3", "-", target], input=THROW.read_text(), timeout=180)
+    done = lab.exec(B, ["python3", "-", target], input=THROW.read_text())
     said: dict[str, str] = json.loads(done.stdout)
     fine = all(
         one.startswith("4") or one == "closed" or (what.endswith("/v1/join") and one == "200")
@@ -186,7 +195,7 @@ def thrown_at(lab: Lab, report: Report) -> None:
     said_of_it = lab.exec(A, ["grep", "VmHWM", f"/proc/{before}/status"]).stdout
     most = int(said_of_it.split()[1]) >> 10
     report.expect(most < MEMORY_MIB, f"and never had more than {most} MiB")
-    lab.wait(partial(syncs, lab, B), 60, "b's honest sync")
+    lab.wait(partial(syncs, lab, B), PATIENCE_SECONDS, "b's honest sync")
     report.note("b's next honest sync is answered")
 
 

@@ -6,12 +6,14 @@ when it is over; a reboot makes nothing of it anew. Who takes nothing is told la
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from netns import clock, image, inside, registry
 from netns.lab import Lab
+from netns.process import PATIENCE_SECONDS
 from netns.scenario import Report
 from netns.topology import Name, names, node
 
@@ -42,7 +44,7 @@ HOOK = Path(inside.__file__).parent / "webhook.py"
 UNITS = ("keel-mesh-etcd.service", "keel-mesh-alert.service")
 DATA, AWAY = "/var/lib/keel-etcd/data", "/var/lib/keel-etcd.away"
 CODE = "etcd-failed"
-TOLD_SECONDS = 60
+TOLD_SECONDS = PATIENCE_SECONDS
 REMINDED = ["raised", "reminder", "reminder"]
 
 
@@ -60,7 +62,7 @@ def prepare(lab: Lab, report: Report) -> None:
     registry.wait_for_voters(lab, EVERYONE)
     lab.put_tree(A, image.layer("mail") / "repo", "/srv/mail")
     install = "DEBIAN_FRONTEND=noninteractive dpkg -i /srv/mail/*.deb"
-    lab.exec(A, ["sh", "-euc", install], timeout=120)
+    lab.exec(A, ["sh", "-euc", install])
     lab.put(A, PAGER, PAGE, mode=0o755)
     spec = lab.exec(A, ["cat", "/etc/keel/spec.yaml"]).stdout
     lab.put(A, "/etc/keel/spec.yaml", spec + CHANNELS)
@@ -75,7 +77,7 @@ def hook(lab: Lab, verb: str) -> None:
         return
     argv = ["python3", "/root/webhook.py", str(PORT), HOOKED]
     lab.exec(C, ["systemd-run", "--quiet", "--collect", "--unit=webhook.service", *argv])
-    lab.wait(partial(listens, lab), 20, "c's web server")
+    lab.wait(partial(listens, lab), TOLD_SECONDS, "c's web server")
 
 
 def listens(lab: Lab) -> bool:
@@ -83,21 +85,19 @@ def listens(lab: Lab) -> bool:
 
 
 def trial(lab: Lab, report: Report) -> None:
-    lab.exec(A, ["keel", "mesh", "etcd", "alert", "--test"], timeout=TOLD_SECONDS)
+    lab.exec(A, ["keel", "mesh", "etcd", "alert", "--test"])
     found = told(lab, "trial")
     report.expect(found == both(["raised"]), f"`keel mesh etcd alert --test`: {found}")
-    lab.wait(partial(mailed, lab, "this is a trial"), 20, "the trial's mail")
+    lab.wait(partial(mailed, lab, "this is a trial"), TOLD_SECONDS, "the trial's mail")
     report.note("and its mail is in the mailbox")
 
 
 def raised(lab: Lab, report: Report) -> None:
     """a's data is away, its guard refuses: told at once, and once only."""
-    lab.exec(A, ["systemctl", "stop", "etcd.service"])
-    lab.exec(A, ["mv", DATA, AWAY])
-    lab.exec(A, ["systemctl", "start", "--no-block", "etcd.service"])
+    registry.restart_around(lab, A, f"mv {DATA} {AWAY}")
     tend(lab)
     events(lab, report, ["raised"], "told once")
-    lab.wait(partial(mailed, lab, f"({CODE})"), 20, "the mail")
+    lab.wait(partial(mailed, lab, f"({CODE})"), TOLD_SECONDS, "the mail")
     said = lab.journal(A, "-u", "keel-mesh-etcd.service", "-o", "cat")
     report.expect(said.count("alert: critical: etcd: etcd failed") == 1, "and in the journal once")
     tend(lab)
@@ -120,7 +120,6 @@ def reminded(lab: Lab, report: Report) -> None:
 def rebooted(lab: Lab, report: Report) -> None:
     lab.reboot(A)
     tend(lab)
-    lab.wait(lambda: not told_now(lab), TOLD_SECONDS, "the alert's unit to end")
     events(lab, report, REMINDED, "after a reboot nothing is told anew")
     silent = told(lab, "tend-silent")
     report.expect(silent == both([]), "nor that nothing tended it while it was off")
@@ -129,14 +128,12 @@ def rebooted(lab: Lab, report: Report) -> None:
 def closed(lab: Lab, report: Report) -> None:
     """Its data is back. c's web server is down meanwhile: it is told later."""
     hook(lab, "stop")
-    lab.exec(A, ["systemctl", "stop", "etcd.service"])
-    lab.exec(A, ["rm", "-rf", DATA])
-    lab.exec(A, ["mv", AWAY, DATA])
-    lab.exec(A, ["systemctl", "start", "--no-block", "etcd.service"])
+    registry.restart_around(lab, A, f"rm -rf {DATA}; mv {AWAY} {DATA}")
     registry.wait_for_voters(lab, (A,))
     tend(lab)
     whole = [*REMINDED, "closed"]
-    lab.wait(lambda: told(lab, CODE)["command"] == whole, TOLD_SECONDS, "the pager to be told")
+    paged = partial(tends_until, lab, lambda: told(lab, CODE)["command"] == whole)
+    lab.wait(paged, TOLD_SECONDS, "the pager to be told")
     report.expect(told(lab, CODE)["webhook"] == REMINDED, "over: the pager is told, the web not")
     lab.wait(partial(failing, lab), TOLD_SECONDS, "the web server's silence to be a failure")
     hook(lab, "start")
@@ -149,9 +146,18 @@ def closed(lab: Lab, report: Report) -> None:
 
 
 def tend(lab: Lab) -> None:
-    """A pass as its timer starts it, with a look at once."""
+    """A pass as its timer starts it, with a look at once, and what it had the alert's unit tell."""
     lab.exec(A, ["rm", "-f", "/run/keel/looked"])
-    lab.exec(A, ["systemctl", "start", "keel-mesh-etcd.service"], timeout=TOLD_SECONDS * 2)
+    lab.exec(A, ["systemctl", "start", "keel-mesh-etcd.service"])
+    lab.wait(lambda: not told_now(lab), TOLD_SECONDS, "the alert's unit to end")
+
+
+def tends_until(lab: Lab, holds: Callable[[], bool]) -> bool:
+    """Whether it holds, else after one more pass: one that a timer began sooner may have been at
+    work instead, with the clock or the look of before."""
+    if not holds():
+        tend(lab)
+    return holds()
 
 
 def told_now(lab: Lab) -> bool:
@@ -161,7 +167,8 @@ def told_now(lab: Lab) -> bool:
 
 
 def events(lab: Lab, report: Report, wanted: list[str], what: str) -> None:
-    lab.wait(lambda: told(lab, CODE) == both(wanted), TOLD_SECONDS, f"{what}: {wanted}")
+    told_so = partial(tends_until, lab, lambda: told(lab, CODE) == both(wanted))
+    lab.wait(told_so, TOLD_SECONDS, f"{what}: {wanted}")
     report.expect(True, f"{what}: {', '.join(wanted)}")
 
 

@@ -129,7 +129,11 @@ def birth(lab: Lab, report: Report) -> None:
     registry.wait_for_voters(lab, EVERYONE)
     found = registry.judge_one_cluster(lab, report, EVERYONE, "birth")
     for name in EVERYONE:
-        lab.wait(partial(computes, lab, name, found.identity), 60, f"{name} to say so")
+        lab.wait(
+            partial(computes, lab, name, found.identity),
+            registry.BIRTH_SECONDS,
+            f"{name} to say so",
+        )
     report.expect(True, f"the ID that keel computed is etcd's: {found.identity}")
     roles = {m["role"] for m in mesh.status(lab, A)["etcd"]["members"]}
     report.expect(roles == {"voter"}, "status --json lists three voters")
@@ -157,7 +161,7 @@ def quiet(lab: Lab, report: Report) -> None:
 def units(lab: Lab, report: Report) -> None:
     """Each that a timer or another unit starts, once more on a."""
     for unit in ONCE:
-        done = lab.exec(A, ["systemctl", "start", unit], timeout=120, check=False)
+        done = lab.exec(A, ["systemctl", "start", unit], check=False)
         result = lab.exec(A, ["systemctl", "show", "-P", "Result", unit]).stdout.strip()
         report.expect((done.returncode, result) == (0, "success"), f"a: {unit} ran: {result}")
 
@@ -204,7 +208,7 @@ def inside(lab: Lab, unit: str, programs: str) -> list[str]:
     lab.put(B, f"/etc/systemd/system/probe-{unit}", probing(text))
     lab.exec(B, ["systemctl", "daemon-reload"])
     begun = lab.exec(B, ["date", "+%s.%N"]).stdout.strip()
-    lab.exec(B, ["systemctl", "start", f"probe-{unit}"], timeout=120, check=False)
+    lab.exec(B, ["systemctl", "start", f"probe-{unit}"], check=False)
     said = lab.journal(B, "-u", f"probe-{unit}", "-o", "cat", "--since", f"@{begun}").splitlines()
     if "probed" not in said:
         return ["the probe itself"]
@@ -240,18 +244,23 @@ def listeners(lab: Lab, report: Report, name: Name) -> None:
 
 
 def modes(lab: Lab, report: Report, name: Name) -> None:
-    argv = ["find", "/var/lib/keel", "/etc/etcd/keel", "/var/lib/keel-etcd"]
-    wrong = []
-    for line in lab.exec(name, [*argv, "-printf", "%y %m %u %p\n"]).stdout.splitlines():
+    """While no tend is at work, which gives a file its owner a moment after it made it."""
+    places = ["/var/lib/keel", "/etc/etcd/keel", "/var/lib/keel-etcd"]
+    find = registry.without_passes("find", *places, "-printf", "%y %m %u %p\n")
+    wrong, seen = [], set()
+    for line in lab.exec(name, find, check=False).stdout.splitlines():  # 1: a file went meanwhile
         kind, mode, owner, path = line.split(maxsplit=3)
+        seen.add(path)
         etcds = path.startswith(("/etc/etcd/keel", "/var/lib/keel-etcd"))
         if path == "/var/lib/keel-etcd/marker.json":
             etcds = False
         private = "700" if kind == "d" else "600"
         if (mode, owner) != (private, "etcd" if etcds else "root"):
             wrong.append(line)
-    report.expect(not wrong, f"{name}: modes and owners{': ' if wrong else ''}{wrong or ''}")
-    laid = set(lab.exec(name, ["ls", "-A", "/etc/etcd/keel"]).stdout.split())
+    fine = not wrong and seen.issuperset(places)
+    report.expect(fine, f"{name}: modes and owners{': ' if wrong else ''}{wrong or ''}")
+    listing = registry.without_passes("ls", "-A", "/etc/etcd/keel")
+    laid = set(lab.exec(name, listing).stdout.split())
     report.expect(laid == LAID, f"{name}: under /etc/etcd/keel stand {', '.join(sorted(laid))}")
 
 

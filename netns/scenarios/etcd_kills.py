@@ -15,6 +15,7 @@ from pathlib import Path
 
 from netns import clock, mesh, registry
 from netns.lab import Lab, forget_snapshot
+from netns.process import PATIENCE_SECONDS
 from netns.scenario import Report
 from netns.topology import Name, names
 
@@ -29,8 +30,7 @@ BOOK = "var/lib/keel/etcd/formation.json"
 CLUSTER = "var/lib/keel/etcd/cluster.json"
 RECORD = "var/lib/keel/etcd/record"
 MARKER = "var/lib/keel-etcd/marker.json"
-HIT_SECONDS = 90
-BIRTH_SECONDS = 150
+DATA, SAVED = "/var/lib/keel-etcd/data", "/var/lib/keel-etcd.saved"
 WAY_OUT = "move it back"
 LATER = "+3h"
 TWO_HOURS = timedelta(hours=2)
@@ -104,14 +104,14 @@ def third_confirmed_and_dead(lab: Lab, report: Report, token: str) -> None:
     in_background(lab, C, token)
     cut_when(lab, {C: lambda: confirmed(lab) and not on_disk(lab, C, MARKER)})
     report.expect(not on_disk(lab, C, MARKER), "c is cut: confirmed, its etcd never started")
-    registry.wait_for_voters(lab, (A, B), BIRTH_SECONDS)
+    registry.wait_for_voters(lab, (A, B))
     written = all(registry.put(lab, name, f"by-{name}", "without c") for name in (A, B))
     report.expect(written, "the other two serve, written through each")
     before = registry.cluster(lab, A).identity
     three_hours_pass(lab)
     lab.start(C)
     begun = time.monotonic()
-    registry.wait_for_voters(lab, EVERYONE, BIRTH_SECONDS)
+    registry.wait_for_voters(lab, EVERYONE)
     report.note(f"three hours later: c votes {time.monotonic() - begun:.0f} s after its boot")
     same = registry.judge_one_cluster(lab, report, EVERYONE, "later").identity == before
     read = [registry.get(lab, C, f"by-{name}") for name in (A, B)]
@@ -142,16 +142,14 @@ def expires(lab: Lab, name: Name) -> datetime:
 def wiped(lab: Lab, report: Report) -> None:
     """Two of three lose their data: they refuse to start and say what to do; with their data back
     everything is there."""
-    registry.wait_for_write(lab, A, "precious", "kept", 30)
+    registry.wait_for_write(lab, A, "precious", "kept", PATIENCE_SECONDS)
     before = registry.cluster(lab, A).identity
     for name in (A, B):
-        lab.exec(name, ["systemctl", "stop", "etcd.service"])
-        lab.exec(name, ["mv", "/var/lib/keel-etcd/data", "/var/lib/keel-etcd.saved"])
+        registry.restart_around(lab, name, f"mv {DATA} {SAVED}")
     for name in (A, B):
-        lab.exec(name, ["systemctl", "start", "--no-block", "etcd.service"])
-        lab.wait(partial(tend_fails, lab, name), 60, f"{name}'s tend to fail")
+        lab.wait(partial(tend_fails, lab, name), PATIENCE_SECONDS, f"{name}'s tend to fail")
     for name in (A, B):
-        lab.wait(partial(refuses, lab, name), 60, f"{name}'s guard to refuse")
+        lab.wait(partial(refuses, lab, name), PATIENCE_SECONDS, f"{name}'s guard to refuse")
         failures = mesh.status(lab, name)["etcd"]["failures"]
         told = [one["code"] for one in failures]
         report.expect("etcd-data-missing" in told, f"{name}: its guard refuses; status: {told}")
@@ -159,9 +157,9 @@ def wiped(lab: Lab, report: Report) -> None:
     write = registry.etcdctl(lab, C, "put", "lost", "quorum", check=False)
     report.expect(write.returncode != 0, "no quorum, and no second cluster: nothing is written")
     for name in (A, B):
-        lab.exec(name, ["rm", "-rf", "/var/lib/keel-etcd/data"])
-        lab.exec(name, ["mv", "/var/lib/keel-etcd.saved", "/var/lib/keel-etcd/data"])
-    registry.wait_for_voters(lab, EVERYONE, 90)
+        put_back = f"rm -rf {DATA}; mv {SAVED} {DATA}"
+        lab.exec(name, registry.without_passes("sh", "-euc", put_back))
+    registry.wait_for_voters(lab, EVERYONE)
     same = registry.judge_one_cluster(lab, report, EVERYONE, "back").identity == before
     kept = registry.get(lab, C, "precious") == "kept"
     report.expect(same and kept, "their data put back: the same cluster, the keys are there")
@@ -181,24 +179,24 @@ def refuses(lab: Lab, name: Name) -> bool:
 
 def finish(lab: Lab, report: Report, token: str, joining: "threading.Thread") -> None:
     """The same command again, if it failed; then the timers alone."""
-    joining.join(240)
+    joining.join(PATIENCE_SECONDS)
     if lab.running(C):
-        lab.wait(partial(joined, lab, token), 120, "c to be a member")
+        lab.wait(partial(joined, lab, token), PATIENCE_SECONDS, "c to be a member")
     begun = time.monotonic()
-    registry.wait_for_voters(lab, EVERYONE, BIRTH_SECONDS)
+    registry.wait_for_voters(lab, EVERYONE)
     report.note(f"three voters {time.monotonic() - begun:.0f} s later")
     registry.judge_one_cluster(lab, report, EVERYONE, "alive")
 
 
 def joined(lab: Lab, token: str) -> bool:
     argv = ["keel", "mesh", "join", "--token-file", "-"]
-    return lab.exec(C, argv, input=f"{token}\n", timeout=180, check=False).returncode == 0
+    return lab.exec(C, argv, input=f"{token}\n", check=False).returncode == 0
 
 
 def in_background(lab: Lab, name: Name, token: str) -> threading.Thread:
     """The join command, which may die with its machine."""
     argv = ["keel", "mesh", "join", "--token-file", "-"]
-    ask = partial(lab.exec, name, argv, input=f"{token}\n", timeout=180, check=False)
+    ask = partial(lab.exec, name, argv, input=f"{token}\n", check=False)
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     return thread
@@ -208,7 +206,7 @@ def cut_when(lab: Lab, moments: dict[Name, Judge]) -> None:
     """Cut each one's power at its moment. Raises TimeoutError when a moment does not come."""
     machines = {name: lab.machine(name) for name in moments}
     left = dict(moments)
-    deadline = time.monotonic() + HIT_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while left:
         for name, judge in list(left.items()):
             if judge():

@@ -10,6 +10,7 @@ from functools import partial
 
 from netns import mesh, registry
 from netns.lab import Lab, forget_snapshot
+from netns.process import PATIENCE_SECONDS
 from netns.scenario import SHORT, STANDARD, Report
 from netns.topology import Name, names
 from netns.writer import Writer
@@ -21,11 +22,7 @@ MEMBERS = 4
 
 EVERYONE = names(4)
 A, B, C, D = EVERYONE
-GROW_SECONDS = 90
-REVOKE_SECONDS = 60
-"""The CRL is signed at once, and laid for etcd by the pass that follows."""
 STOLEN = "/root/stolen.pem"
-COUNT_SECONDS = 60
 
 
 def run(lab: Lab, report: Report) -> None:
@@ -48,7 +45,9 @@ def live(lab: Lab, report: Report) -> str:
     grow(lab, report, D)
     registry.judge_one_cluster(lab, report, EVERYONE, "grown")
     for name in EVERYONE:
-        lab.wait(partial(voter_by_keel, lab, name), 30, f"{name} to call itself a voter")
+        lab.wait(
+            partial(voter_by_keel, lab, name), PATIENCE_SECONDS, f"{name} to call itself a voter"
+        )
     report.expect(True, "keel says so as well, on each")
     stolen = shrink(lab, report, D)
     registry.judge_one_cluster(lab, report, (A, B, C), "shrunk")
@@ -75,10 +74,14 @@ def grow(lab: Lab, report: Report, name: Name) -> None:
     begun = time.monotonic()
     listed = registry.cluster(lab, A).members
     report.expect(len(listed) == 4, f"{name} is listed when its join has ended")
-    registry.wait_for_voters(lab, (name,), GROW_SECONDS)
+    registry.wait_for_voters(lab, (name,), PATIENCE_SECONDS)
     took = time.monotonic() - begun
     report.note(f"{name} votes {took:.1f} s after its join command ended")
-    lab.wait(partial(gate_is_told, lab, name), 60, "the holder's journal to have the numbers")
+    lab.wait(
+        partial(gate_is_told, lab, name),
+        PATIENCE_SECONDS,
+        "the holder's journal to have the numbers",
+    )
     report.expect(True, f"the gate in the holder's journal: {gate(lab, name)}")
 
 
@@ -89,14 +92,14 @@ def shrink(lab: Lab, report: Report, name: Name) -> str:
         stolen_is_good(lab, A, stolen), f"{name}'s certificate is good at a's etcd before"
     )
     target = mesh.status(lab, A)["self"]["address"]
-    said = lab.exec(A, ["keel", "mesh", "remove", name, "--json"], timeout=180)
+    said = lab.exec(A, ["keel", "mesh", "remove", name, "--json"])
     done = json.loads(said.stdout)
     report.expect(done["mesh_wide"] and not done["not_yet"], f"removed: {done['enforced']}")
     listed = registry.cluster(lab, A).members
     report.expect(len(listed) == 3, f"etcd lists {len(listed)} members when the command ends")
     took = lab.wait(
         lambda: not stolen_is_good(lab, A, stolen),
-        REVOKE_SECONDS,
+        PATIENCE_SECONDS,
         "a's etcd to refuse what was revoked",
     )
     report.expect(True, f"its certificate is refused at a's etcd {took:.0f} s after the command")
@@ -110,10 +113,10 @@ def lived_on(lab: Lab, names: tuple[Name, ...]) -> None:
     """So that the snapshot is an old one: keel counts the hours, and each start of etcd."""
     for name in names:
         before = lived(lab, name)
-        lab.exec(name, ["systemctl", "restart", "etcd.service"], timeout=GROW_SECONDS)
+        lab.exec(name, ["systemctl", "restart", "etcd.service"])
         registry.wait_for_voters(lab, (name,))
         counted = partial(counts_more, lab, name, before)
-        lab.wait(counted, COUNT_SECONDS, f"{name} to count and tell the start of its etcd")
+        lab.wait(counted, PATIENCE_SECONDS, f"{name} to count and tell the start of its etcd")
 
 
 def counts_more(lab: Lab, name: Name, before: int) -> bool:
@@ -135,16 +138,20 @@ def put_back(lab: Lab, report: Report, name: Name, snapshot: str, stolen: str) -
     before = registry.cluster(lab, B)
     crl = crl_number(lab, B)
     lab.put_back(name, snapshot)
-    registry.wait_for_write(lab, B, f"without-{name}", "old disk", 60)
+    registry.wait_for_write(lab, B, f"without-{name}", "old disk", PATIENCE_SECONDS)
     lab.start(name)
-    lab.wait(lambda: "restored" in codes(lab, name), 120, f"{name}'s status to say `restored`")
+    lab.wait(
+        lambda: "restored" in codes(lab, name),
+        PATIENCE_SECONDS,
+        f"{name}'s status to say `restored`",
+    )
     active = lab.exec(name, ["systemctl", "show", "-P", "SubState", "etcd.service"]).stdout.strip()
     report.expect(active != "running", f"{name}: put back, says `restored`; its etcd: {active}")
     report.expect(registry.cluster(lab, B) == before, "the others serve, their list is as it was")
-    done = lab.exec(name, RECOVER, timeout=240, check=False)
+    done = lab.exec(name, RECOVER, check=False)
     said = (done.stdout + done.stderr).splitlines()
     report.expect(done.returncode == 0, f"{name}: {' '.join(RECOVER)}: {said[-1:]}")
-    registry.wait_for_voters(lab, left, GROW_SECONDS)
+    registry.wait_for_voters(lab, left, PATIENCE_SECONDS)
     after = registry.judge_one_cluster(lab, report, left, f"put-back-{name}")
     same = len(set(before.members) & set(after.members))
     report.expect(
@@ -153,10 +160,14 @@ def put_back(lab: Lab, report: Report, name: Name, snapshot: str, stolen: str) -
     report.expect(
         registry.get(lab, name, f"without-{name}") == "old disk", f"{name} has what it missed"
     )
-    lab.wait(lambda: crl_number(lab, name) >= crl, 60, f"{name} to have the others' CRL")
+    lab.wait(
+        lambda: crl_number(lab, name) >= crl, PATIENCE_SECONDS, f"{name} to have the others' CRL"
+    )
     for one in left:
         report.expect(not stolen_is_good(lab, one, stolen), f"d's certificate is refused at {one}")
-    lab.wait(lambda: "restored" not in codes(lab, name), 60, f"{name} to be itself again")
+    lab.wait(
+        lambda: "restored" not in codes(lab, name), PATIENCE_SECONDS, f"{name} to be itself again"
+    )
 
 
 RECOVER = ["keel", "mesh", "etcd", "recover", "--replace"]

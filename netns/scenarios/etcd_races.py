@@ -44,7 +44,7 @@ def at_once(lab: Lab, report: Report) -> None:
     lab.wait(lambda: len(voters(lab)) >= 3, registry.BIRTH_SECONDS, "three of four to be voters")
     first = voters(lab)
     report.note(f"{', '.join(first)} gave birth")
-    registry.wait_for_voters(lab, EVERYONE, registry.BIRTH_SECONDS)
+    registry.wait_for_voters(lab, EVERYONE)
     registry.judge_one_cluster(lab, report, EVERYONE, "race")
     mesh.wait_until_whole(lab, EVERYONE)
 
@@ -59,11 +59,15 @@ def party_off(lab: Lab, report: Report) -> None:
     lab.kill(B)
     mesh.join(lab, C, mesh.invite(lab, A))
     report.expect(True, "c joined while b was off")
-    lab.wait(partial(_waits_for, lab, A, B), 90, "the holder to say that it waits for b")
+    lab.wait(
+        partial(_waits_for, lab, A, B),
+        registry.BIRTH_SECONDS,
+        "the holder to say that it waits for b",
+    )
     report.note("the holder waits for b and says so")
     lab.start(B)
     parties = (A, B, C)
-    registry.wait_for_voters(lab, parties, registry.BIRTH_SECONDS)
+    registry.wait_for_voters(lab, parties)
     registry.judge_one_cluster(lab, report, parties, "back")
 
 
@@ -73,13 +77,13 @@ def holder_gone(lab: Lab, report: Report) -> None:
     lab.kill(A)
     argv = ["keel", "mesh", "join", "--token-file", "-"]
     token = mesh.invite(lab, B)
-    done = lab.exec(C, argv, input=f"{token}\n", timeout=180)
+    done = lab.exec(C, argv, input=f"{token}\n")
     told = [line for line in done.stderr.splitlines() if line.startswith("keel: etcd:")]
     report.expect(any("holds the etcd root" in line for line in told), f"c is told: {told}")
     lab.start(A)
-    lab.wait(partial(granted, lab), 90, "c to be granted its certificate")
+    lab.wait(partial(granted, lab), registry.BIRTH_SECONDS, "c to be granted its certificate")
     report.note("c has its certificate from the holder")
-    registry.wait_for_voters(lab, (A, B, C), registry.BIRTH_SECONDS)
+    registry.wait_for_voters(lab, (A, B, C))
     registry.judge_one_cluster(lab, report, (A, B, C), "elsewhere")
 
 

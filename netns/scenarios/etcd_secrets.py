@@ -10,6 +10,7 @@ from pathlib import Path
 
 from netns import inside, mesh, registry
 from netns.lab import Lab
+from netns.process import PATIENCE_SECONDS
 from netns.scenario import Report
 from netns.secrets import Found, files_below, search
 from netns.topology import Name, names
@@ -78,7 +79,7 @@ def run(lab: Lab, report: Report) -> None:
 
 
 def output(lab: Lab, name: Name, command: str, stdin: str = "") -> str:
-    done = lab.exec(name, ["sh", "-c", command], input=stdin, timeout=180, check=False)
+    done = lab.exec(name, ["sh", "-c", command], input=stdin, check=False)
     return done.stdout + done.stderr
 
 
@@ -95,7 +96,7 @@ def watching(lab: Lab) -> Iterator[dict[Name, bytes]]:
         yield seen
     finally:
         for name, process in running.items():
-            seen[name] = process.communicate(timeout=30)[0].encode("latin-1")
+            seen[name] = process.communicate(timeout=PATIENCE_SECONDS)[0].encode("latin-1")
 
 
 def held_by(lab: Lab, name: Name) -> dict[str, bytes]:

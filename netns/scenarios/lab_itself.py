@@ -1,5 +1,7 @@
 """The lab keeps its word: delays, loss, cuts, power cuts, and two labs side by side."""
 
+import statistics
+
 from netns.lab import Lab
 from netns.scenario import STANDARD, Report, is_void, measure_link, ping
 from netns.topology import Quality, names, node
@@ -51,6 +53,8 @@ def qualities(lab: Lab, report: Report) -> None:
     report.expect(not ping(lab, A, TO_B[0], 10).times_ms, "and is gone from where it was")
     lab.readdress(B, 0)
     pings = measure_link(lab, (A, B, C))
+    if is_void(pings):  # as before any scenario: once more, for a machine that is busy for a moment
+        pings = measure_link(lab, (A, B, C))
     report.expect(not is_void(pings), f"125 ms is 125 ms again: {pings}")
 
 
@@ -70,7 +74,8 @@ def neighbours(lab: Lab, report: Report) -> None:
     with Lab(f"{lab.instance}-2") as other:
         other.up(members=2)
         pings = ping(other, A, TO_B[0], 100, interval=0.01)
-        report.expect(max(pings.times_ms) < 50 and not pings.loss_percent, f"another lab: {pings}")
+        near = statistics.median(pings.times_ms) < 50 and not pings.loss_percent
+        report.expect(near, f"another lab: {pings}")
         other.cut(B)
         report.expect(bool(ping(lab, A, TO_B[0], 10).times_ms), "a cut there is none here")
     report.expect(bool(ping(lab, A, TO_B[0], 10).times_ms), "its end is not ours")

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from netns import clock, mesh
 from netns.lab import Lab
+from netns.process import PATIENCE_SECONDS
 from netns.scenario import Report
 from netns.topology import Family, Mode, names
 
@@ -60,13 +61,13 @@ def shown(lab: Lab, report: Report) -> None:
     """The clock of a member that is two minutes ahead is on the other's status."""
     clock.shift(lab, B, "+2m")
     lab.exec(B, ["systemctl", "restart", "keel-channel.service"])
-    lab.wait(lambda: 100 < offset(lab) < 130, 30, "the clocks' difference to show")
+    lab.wait(lambda: 100 < offset(lab) < 130, PATIENCE_SECONDS, "the clocks' difference to show")
     found = mesh.status(lab, A)
     codes = [warning["code"] for warning in found["warnings"]]
     report.expect("clock-off" in codes, f"a sees b's clock {offset(lab):.0f} s ahead, and warns")
     clock.restore(lab, B)
     lab.exec(B, ["systemctl", "restart", "keel-channel.service"])
-    lab.wait(lambda: abs(offset(lab)) < 5, 30, "the clocks to agree again")
+    lab.wait(lambda: abs(offset(lab)) < 5, PATIENCE_SECONDS, "the clocks to agree again")
     report.note("and right again")
 
 

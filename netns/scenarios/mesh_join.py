@@ -10,6 +10,7 @@ from pathlib import Path
 
 from netns import mesh, registry, underlay
 from netns.lab import Lab
+from netns.process import PATIENCE_SECONDS
 from netns.scenario import Report
 from netns.topology import WIREGUARD_PORT, Name, names, node
 
@@ -76,7 +77,8 @@ def listeners(lab: Lab, report: Report, name: Name) -> None:
 def state_on_disk(lab: Lab, report: Report, name: Name) -> None:
     """Modes and owners: keel's state is root's alone, what is laid for etcd is its user's alone."""
     argv = ["find", "/var/lib/keel", "/run/keel", "/etc/etcd/keel", "/var/lib/keel-etcd"]
-    text = lab.exec(name, [*argv, "-printf", "%y %m %u %g %p\n"], check=False).stdout
+    find = registry.without_passes(*argv, "-printf", "%y %m %u %g %p\n")
+    text = lab.exec(name, find, check=False).stdout
     wrong, seen = [], set()
     for line in text.splitlines():
         kind, mode, user, group, path = line.split(" ", 4)
@@ -105,12 +107,12 @@ def obeyed(lab: Lab, report: Report) -> None:
 def one_roster(lab: Lab, report: Report) -> None:
     """`keel mesh sync` reaches every member now, and then all of them hold the same records."""
     for name in EVERYONE:
-        done = lab.exec(name, ["keel", "mesh", "sync", "--json"], timeout=60, check=False)
+        done = lab.exec(name, ["keel", "mesh", "sync", "--json"], check=False)
         reached = set(json.loads(done.stdout)["reached"])
         report.expect(
             reached == {*EVERYONE} - {name}, f"{name} exchanges with {', '.join(sorted(reached))}"
         )
-    seconds = lab.wait(partial(is_one, lab), 60, "one digest of the roster")
+    seconds = lab.wait(partial(is_one, lab), PATIENCE_SECONDS, "one digest of the roster")
     report.note(f"one roster on all of them {seconds:.1f} s later")
 
 
@@ -128,7 +130,7 @@ def planted(lab: Lab, report: Report) -> None:
     ):
         capture = lab.capture(A)
         lab.exec(C, words, check=False)
-        lab.wait(partial(has_foreign, capture.path), 10, f"the planted {name}")
+        lab.wait(partial(has_foreign, capture.path), PATIENCE_SECONDS, f"the planted {name}")
         found = underlay.inspect(capture.stop())
         report.expect(len(found.foreign) > 0, f"a planted plain {name} is seen: {found}")
     underlay.fence_again(lab, C)
@@ -142,7 +144,11 @@ def alone(lab: Lab, report: Report) -> None:
     """a is up without the others, and is booted once more while its etcd waits for a quorum."""
     lab.start(A)
     for boot in ("booted alone", "rebooted while its etcd waits"):
-        lab.wait(partial(waits_for_quorum, lab), 60, "a's status to say that there is no quorum")
+        lab.wait(
+            partial(waits_for_quorum, lab),
+            PATIENCE_SECONDS,
+            "a's status to say that there is no quorum",
+        )
         jobs = lab.exec(A, ["systemctl", "list-jobs", "--no-legend", "--plain"]).stdout.splitlines()
         failed = lab.exec(A, ["systemctl", "--failed", "--no-legend", "--plain"]).stdout
         report.expect(not failed, f"a {boot}: no quorum, no unit failed, {len(jobs)} jobs wait")

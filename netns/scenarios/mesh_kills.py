@@ -11,6 +11,7 @@ from typing import Any
 
 from netns import mesh
 from netns.lab import Lab
+from netns.process import PATIENCE_SECONDS
 from netns.scenario import STANDARD, Report
 from netns.topology import Mode, Name, Quality, names
 
@@ -59,13 +60,16 @@ class Join:
     def is_claimed(self) -> bool:
         return bool(self.invite().get("claim"))
 
-    def reach(self, point: Callable[[], bool], what: str) -> None:
-        """Wait for a point, close enough to act on it."""
-        deadline = time.monotonic() + 90
+    def reach(self, point: Callable[[], bool], what: str, *, cut: Name | None = None) -> None:
+        """Wait for a point, close enough to act on it; `cut` loses its power at that moment."""
+        machine = self.lab.machine(cut) if cut else None
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not point():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{self.name} did not come to {what}")
             time.sleep(POLL_SECONDS)
+        if machine:
+            machine.cut_power()
 
     def finish(self, report: Report) -> None:
         """Run it until it is done, three times at most; then the claim and the node agree."""
@@ -102,8 +106,7 @@ def joiner(lab: Lab, report: Report, pool: ThreadPoolExecutor) -> None:
     }
     for what, (point, held) in points.items():
         running = join.start()
-        join.reach(point, what)
-        lab.kill(B)
+        join.reach(point, what, cut=B)
         report.expect(held(), f"b's power is cut: {what}")
         running.result()
         lab.start(B)
@@ -116,8 +119,7 @@ def inviter(lab: Lab, report: Report, pool: ThreadPoolExecutor) -> None:
     lab.set_link(C, SLOW)
     join = Join(lab, pool, C)
     running = join.start()
-    join.reach(join.is_claimed, "the claim")
-    lab.kill(A)
+    join.reach(join.is_claimed, "the claim", cut=A)
     report.expect(not join.pending().get("admitted"), "a's power is cut right after the claim")
     lab.set_link(C, STANDARD)
     lab.start(A)

@@ -17,7 +17,7 @@ FAMILY = Family.IPV6
 
 A, B, C = EVERYONE = names(3)
 OPEN = 16
-TOLD_SECONDS = 60.0
+TOLD_SECONDS = 60.0  # within which M2 has the loser told; no guard against waiting
 DONE, REFUSED = 0, 3
 
 
@@ -35,7 +35,7 @@ def run(lab: Lab, report: Report) -> None:
 def many_invites(lab: Lab, report: Report) -> list[str]:
     """Sixteen are open; there is no seventeenth."""
     script = f"for i in $(seq {OPEN}); do keel mesh invite || exit; done"
-    tokens = lab.exec(A, ["sh", "-c", script], timeout=180).stdout.split()
+    tokens = lab.exec(A, ["sh", "-c", script]).stdout.split()
     report.expect(len(set(tokens)) == OPEN, f"{OPEN} invites are open")
     more = lab.exec(A, ["keel", "mesh", "invite"], check=False)
     said = "16 invites are open already" in more.stderr and not more.stdout

@@ -10,6 +10,7 @@ from typing import Any
 
 from netns import mesh
 from netns.lab import Lab
+from netns.process import PATIENCE_SECONDS
 from netns.scenario import Report
 from netns.topology import Mode, Name, names, node
 
@@ -23,12 +24,13 @@ A, B, C = EVERYONE = names(3)
 ROAMED = 33
 SUSPECT_BY = 25.0
 DOWN_AFTER, DOWN_BY = 35.0, 75.0  # 45 s after the last packet, which came some seconds sooner
+"""Of looks that begin later, or that end sooner: on a busy machine one takes twenty seconds."""
 SQUATTER = """
 import socket, time
 taken = socket.create_server(("::", 4780), family=socket.AF_INET6)
 time.sleep(600)
 """
-BACK_SECONDS, GONE_SECONDS, ROAMED_SECONDS = 15.0, 15.0, 30.0
+GONE_SECONDS = 15.0  # of M9: within which a peer is gone; no guard against waiting
 
 
 def run(lab: Lab, report: Report) -> None:
@@ -49,27 +51,32 @@ def seen(lab: Lab, watcher: Name, name: Name) -> dict[str, Any]:
 def cut(lab: Lab, report: Report) -> None:
     """b is cut: no longer up as soon as it does not answer, down when nothing came for 45 s."""
     lab.cut(B)
-    begun = time.monotonic()
-    first: dict[str, float] = {}
-    while "down" not in first and time.monotonic() - begun < DOWN_BY:
+    cut_at = time.monotonic()
+    seen_as: list[str] = []
+    while "down" not in seen_as:
+        begun = time.monotonic() - cut_at
         found = mesh.status(lab, A)
-        seconds = time.monotonic() - begun
+        ended = time.monotonic() - cut_at
         states = {member["name"]: member["state"] for member in found["members"]}
-        first.setdefault(states[B], seconds)
-        told = states[B] != "up" or seconds < SUSPECT_BY
-        report.expect(told, f"{seconds:.0f} s after the cut: {states[B]}")
+        seen_as.append(states[B])
+        told = {
+            "up": begun < SUSPECT_BY,
+            "suspect": begun < DOWN_BY,
+            "down": "suspect" in seen_as and ended > DOWN_AFTER,
+        }
+        what = f"{begun:.0f} to {ended:.0f} s after the cut: {states[B]}"
+        report.expect(told[states[B]], what)
     report.expect(states[C] == "up", f"c, which was not cut, is {states[C]}")
-    suspect, down = first.get("suspect", -1), first.get("down", -1)
-    in_time = 0 <= suspect < down and DOWN_AFTER < down < DOWN_BY
-    report.expect(in_time, f"suspect from {suspect:.0f} s on, down from {down:.0f} s on")
     codes = [warning["code"] for warning in found["warnings"]]
     report.expect("member-down" in codes, "and it is a warning")
 
 
 def healed(lab: Lab, report: Report) -> None:
     lab.heal(B)
-    seconds = lab.wait(lambda: seen(lab, A, B)["state"] == "up", 60, "a to see b up again")
-    report.expect(seconds <= BACK_SECONDS, f"up again {seconds:.1f} s after the heal")
+    seconds = lab.wait(
+        lambda: seen(lab, A, B)["state"] == "up", PATIENCE_SECONDS, "a to see b up again"
+    )
+    report.note(f"up again {seconds:.1f} s after the heal")
 
 
 def roamed(lab: Lab, report: Report) -> None:
@@ -77,7 +84,7 @@ def roamed(lab: Lab, report: Report) -> None:
     lab.readdress(C, ROAMED)
     new = f"{node(C, host=ROAMED).hosts[0]}:51820"
     seconds = lab.wait(
-        lambda: seen(lab, A, C)["endpoint"] == new, ROAMED_SECONDS, "a to learn c's new endpoint"
+        lambda: seen(lab, A, C)["endpoint"] == new, PATIENCE_SECONDS, "a to learn c's new endpoint"
     )
     found = seen(lab, A, C)
     learned = found["endpoint_source"] == "learned" and found["state"] == "up"
@@ -93,33 +100,41 @@ def by_hand(lab: Lab, report: Report) -> None:
     """b's interface loses its address, a peer its own, and another program has the channel's port:
     b says so itself, and the timer's next pass puts all of it right.
     """
-    lab.exec(B, ["systemctl", "stop", "keel-mesh-sync.timer", "keel-channel.socket"])
+    lab.exec(B, ["systemctl", "stop", "keel-mesh-sync.timer"])
+    lab.exec(B, ["systemctl", "start", "keel-mesh-sync.service"])  # no pass is at work after it
+    lab.exec(B, ["systemctl", "stop", "keel-channel.socket"])
     lab.exec(B, ["systemd-run", "-q", "--collect", "--unit=squat", "python3", "-c", SQUATTER])
-    lab.wait(lambda: ":4780 " in lab.exec(B, ["ss", "-Hltn"]).stdout, 20, "the port to be taken")
+    taken = partial(port_is_taken, lab)
+    lab.wait(taken, PATIENCE_SECONDS, "the port to be taken")
     own = mesh.status(lab, B)["self"]["address"]
     peer = lab.exec(A, ["wg", "show", "keel0", "public-key"]).stdout.strip()
     lab.exec(B, ["wg", "set", "keel0", "peer", peer, "allowed-ips", "192.0.2.0/24"])
     lab.exec(B, ["ip", "-6", "address", "delete", f"{own}/128", "dev", "keel0"])
     codes = {warning["code"] for warning in mesh.status(lab, B)["warnings"]}
-    told = {"interface-changed", "channel-down"} <= codes
-    report.expect(told, f"b was meddled with by hand: {', '.join(sorted(codes))}")
+    meddled = {"interface-changed", "channel-down"}
+    report.expect(meddled <= codes, f"b was meddled with by hand: {', '.join(sorted(codes))}")
     lab.exec(B, ["systemctl", "stop", "squat"])
     lab.exec(B, ["systemctl", "start", "keel-mesh-sync.timer", "keel-mesh-sync.service"])
     codes = {warning["code"] for warning in mesh.status(lab, B)["warnings"]}
-    report.expect(not codes, f"after a pass of the timer's: {', '.join(codes) or 'no warning'}")
+    report.expect(not meddled & codes, f"after a pass of the timer's: {codes or 'no warning'}")
+    lab.wait(lambda: not mesh.status(lab, B)["warnings"], PATIENCE_SECONDS, "b to warn of nothing")
     mesh.wait_until_whole(lab, EVERYONE)
+
+
+def port_is_taken(lab: Lab) -> bool:
+    return ":4780 " in lab.exec(B, ["ss", "-Hltn"]).stdout
 
 
 def left(lab: Lab, report: Report) -> None:
     """c leaves: no peer of the others within 15 s, and it says so itself."""
     key = lab.exec(C, ["wg", "show", "keel0", "public-key"]).stdout.strip()
+    lab.exec(C, ["keel", "mesh", "leave", "--yes"])
     begun = time.monotonic()
-    lab.exec(C, ["keel", "mesh", "leave", "--yes"], timeout=120)
-    took = time.monotonic() - begun
     for name in (A, B):
-        lab.wait(partial(has_no_peer, lab, name, key), 60, f"{name} to drop c's peer")
-        seconds = time.monotonic() - begun - took
+        lab.wait(partial(has_no_peer, lab, name, key), PATIENCE_SECONDS, f"{name} to drop c's peer")
+        seconds = time.monotonic() - begun
         report.expect(seconds <= GONE_SECONDS, f"{name} has no such peer {seconds:.1f} s later")
+    for name in (A, B):
         report.expect(not seen(lab, name, C), f"{name}'s status does not list c")
     tables = lab.exec(C, ["nft", "list", "tables"]).stdout
     links = lab.exec(C, ["ip", "-o", "link"]).stdout

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from netns import build
 from netns.lab import Lab
-from netns.repository import install, offer
+from netns.repository import APT_SECONDS, install, offer
 from netns.scenario import Report
 from netns.topology import Name, names
 
@@ -174,7 +174,7 @@ def raised(scratch: Path) -> list[Path]:
 def apt(lab: Lab, name: Name, verb: str, *packages: str) -> str:
     """What apt and the maintainer scripts said."""
     argv = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", verb, "-q", "-y"]
-    done = lab.exec(name, [*argv, "--no-install-recommends", *packages], timeout=300)
+    done = lab.exec(name, [*argv, "--no-install-recommends", *packages], timeout=APT_SECONDS)
     return done.stdout + done.stderr
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from netns import mesh, registry
 from netns.lab import Lab
+from netns.process import PATIENCE_SECONDS
 from netns.scenario import STANDARD, Report
 from netns.scenarios.packages import MASK, active, apt, pid, raised, there
 from netns.topology import Name, names
@@ -25,7 +26,6 @@ GOING = (
     "keel-passes.socket",
 )
 DEBS = ("/srv/keel.deb", "/srv/keel-overlay-etcd.deb")
-BACK_SECONDS = 120
 
 
 def run(lab: Lab, report: Report) -> None:
@@ -59,7 +59,7 @@ def upgrade(lab: Lab, report: Report) -> None:
     )
     report.expect(pid(lab, A, "etcd") == before["etcd"], "and it did not restart etcd itself")
     report.expect(get(lab, A, "before") == "kept", "the upgraded member serves")
-    lab.exec(A, ["systemctl", "restart", "etcd"], timeout=BACK_SECONDS)
+    lab.exec(A, ["systemctl", "restart", "etcd"])
     waits(lab, report, A, "restarted by hand: a voter again")
     status, said = keel(lab, A, "spec", "apply")
     report.expect("settings" not in said and status == 0, "apply: nothing is due any more")
@@ -87,7 +87,7 @@ def remove_all(lab: Lab, report: Report) -> None:
 
 
 def waits(lab: Lab, report: Report, name: Name, what: str) -> None:
-    took = lab.wait(partial(is_voter, lab, name), BACK_SECONDS, f"{name} to be a voter")
+    took = lab.wait(partial(is_voter, lab, name), PATIENCE_SECONDS, f"{name} to be a voter")
     report.note(f"{what} after {took:.0f} s")
 
 
@@ -110,5 +110,5 @@ def get(lab: Lab, name: Name, key: str) -> str:
 
 def keel(lab: Lab, name: Name, *argv: str) -> tuple[int, str]:
     """Exit status, and all that it said."""
-    done = lab.exec(name, ["keel", *argv], check=False, timeout=BACK_SECONDS)
+    done = lab.exec(name, ["keel", *argv], check=False)
     return done.returncode, done.stdout + done.stderr

@@ -10,7 +10,7 @@ import pytest
 
 from netns.lab import ExecFailed, Lab, LabError, forget_snapshot
 from netns.link import Counters
-from netns.process import output
+from netns.process import PATIENCE_SECONDS, output
 from netns.repository import install, offer
 from netns.state import BASE
 from netns.topology import names, node
@@ -29,7 +29,12 @@ def lab() -> Iterator[Lab]:
 def verb(lab: Lab, *argv: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     environment = {**os.environ, "KEEL_LAB": lab.instance}
     return subprocess.run(
-        [LAB, *argv], env=environment, input=stdin, capture_output=True, check=False, timeout=120
+        [LAB, *argv],
+        env=environment,
+        input=stdin,
+        capture_output=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
     )
 
 
