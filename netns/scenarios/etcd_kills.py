@@ -4,6 +4,7 @@ only three hours later. Wiped members stay out.
 """
 
 import base64
+import contextlib
 import json
 import threading
 import time
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from netns import clock, mesh, registry
+from netns.appliance import NotRunning
 from netns.lab import Lab, forget_snapshot
 from netns.process import PATIENCE_SECONDS
 from netns.scenario import Report
@@ -194,9 +196,16 @@ def joined(lab: Lab, token: str) -> bool:
 
 
 def in_background(lab: Lab, name: Name, token: str) -> threading.Thread:
-    """The join command, which may die with its machine."""
+    """The join command, which may die with its machine; again, if it came to nothing before the
+    claim: then none of the moments would come."""
     argv = ["keel", "mesh", "join", "--token-file", "-"]
-    ask = partial(lab.exec, name, argv, input=f"{token}\n", check=False)
+
+    def ask() -> None:
+        with contextlib.suppress(NotRunning):
+            while lab.exec(name, argv, input=f"{token}\n", check=False).returncode != 0:
+                if not unclaimed(lab):
+                    return
+
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     return thread
@@ -236,8 +245,18 @@ def document(lab: Lab, name: Name, path: str) -> dict[str, object]:
 
 def claimed(lab: Lab) -> bool:
     """Whether the last invite was claimed and not confirmed yet."""
+    return "claimed" in phases(lab)
+
+
+def unclaimed(lab: Lab) -> bool:
+    """Whether nobody came with it yet."""
+    return "unused" in phases(lab)
+
+
+def phases(lab: Lab) -> list[str]:
+    """Of b's invite, and of the last one."""
     found = disk(lab, A, INVITES).glob("*.json")
-    return any(json.loads(path.read_bytes())["phase"] == "claimed" for path in found)
+    return [json.loads(path.read_bytes())["phase"] for path in found]
 
 
 def formations(lab: Lab) -> list[dict[str, object]]:
