@@ -42,6 +42,7 @@ from netns.etcd.cluster import (
     run,
     until,
 )
+from netns.process import SHORT_PATIENCE_SECONDS
 from tests.fakes.effects import Effects
 from tests.fakes.machine import FakeProc, FakeUnits
 from tests.pki import make as pki
@@ -258,7 +259,9 @@ def _speak(context: ssl.SSLContext) -> bytes:
     import socket
 
     with (
-        socket.create_connection((address("b").compressed, 2379), timeout=5) as plain,
+        socket.create_connection(
+            (address("b").compressed, 2379), timeout=SHORT_PATIENCE_SECONDS
+        ) as plain,
         context.wrap_socket(plain, server_hostname=address("b").compressed) as tls,
     ):
         tls.sendall(
@@ -283,10 +286,10 @@ def test_a_revoked_intermediate_is_refused_at_once(born: Network) -> None:
     mine = credential("a", born.root, kind="client").chain[0]
     revoked = Revoked(serial=serial_of(mine), reason=Reason.CESSATION, at=NOW)
     client = born.client("b", of="a")
-    assert client.status().leader
+    until(lambda: client.status().leader)
     lay(born.members["b"], born.root, revoked, number=2)
     assert cause(client.status) is Cause.NO_ANSWER
-    assert born.client("c", of="a").status().leader
+    until(lambda: born.client("c", of="a").status().leader)
 
 
 def test_users_that_somebody_enabled_bar_keel_until_its_line_is_typed(born: Network) -> None:
