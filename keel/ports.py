@@ -221,6 +221,8 @@ class UnitState:
     stale: bool = False
     """Its files are newer than what systemd loaded."""
     runs: UnitRuns = field(default_factory=UnitRuns)
+    comes_up: bool = False
+    """Its start is under way or due, and is no other try of one that came to nothing."""
 
 
 class Units(Protocol):

@@ -39,6 +39,7 @@ from keel.outcome import Waiting
 from keel.ports import Host
 from keel.spec.model import Spec
 from keel.types import Capability, EtcdClusterId, FormationId, SigningKey
+from keel.unitnames import ETCD_UNIT
 
 HERE, OPERATOR = "etcd here", "the operator"
 ROOT = "root"
@@ -98,6 +99,8 @@ class EtcdSeen:
     """Its etcd answers, and refuses keel."""
     restored: bool = False
     """Peers were told of a later state of this disk than it has."""
+    starting: bool = False
+    """Its etcd answers nothing yet, and was started just now."""
 
 
 def own_role(host: Host) -> Role:
@@ -205,6 +208,7 @@ def _look(
         waiting=tuple(one for one in left if _holds(one, phase, known)),
         failures=etcdstore.load_failures(host).entries,
         restored=cluster.stage is not Stage.IDLE and etcdlived.is_restored(host, node),
+        starting=cluster.stage is Stage.FORMED and _starts(host, own),
     )
 
 
@@ -251,6 +255,12 @@ def _phase(host: Host, spec: Spec, node: Node, stage: Stage, status: EtcdStatus 
             return Phase.FORMING
         case Stage.FORMED:
             return Phase.LEARNER if status is not None and status.learner else Phase.VOTER
+
+
+def _starts(host: Host, own: Own) -> bool:
+    """A start takes seconds, or until most members run; whoever looks meanwhile saw no failure."""
+    answers = own.status is not None or own.barred
+    return not answers and host.units.state(ETCD_UNIT).comes_up
 
 
 def _plan_waits(host: Host, spec: Spec, node: Node, own: Own) -> tuple[Waiting, ...]:

@@ -31,7 +31,7 @@ MORE_VOTERS = (
     "invite another capable node, or make a member capable; `keel mesh etcd form` on the holder"
     " brings the ready ones in"
 )
-OWN = frozenset({"etcd-down", "etcd-unguarded", "etcd-unit-changed"})
+OWN = frozenset({"etcd-down", "etcd-starting", "etcd-unguarded", "etcd-unit-changed"})
 """Why this node's own etcd is silent; one of them is told."""
 NO_SPARE = "; without it the cluster has no fault tolerance"
 LISTED = "; while it is listed the cluster has no fault tolerance"
@@ -235,6 +235,8 @@ def _down(etcd: EtcdSeen) -> Warning:
     for one in etcd.waiting:
         if one.remedy:
             return warn("etcd-down", detail=one.why, remedy=one.remedy)
+    if etcd.starting:
+        return warn("etcd-starting")
     return warn("etcd-down", detail="no answer on [::1]:2379")
 
 

@@ -141,6 +141,12 @@ KINDS: Mapping[str, Kind] = {
         text="etcd on this node does not serve: {detail}",
         remedy="`journalctl -u etcd`; `keel mesh etcd tend` starts it when it may",
     ),
+    "etcd-starting": Kind(
+        severity=Severity.WARNING,
+        text="etcd on this node is starting and does not serve yet",
+        remedy="look again in half a minute: `keel mesh status`; if it stays so, `journalctl -u"
+        " etcd` says what it waits for",
+    ),
     "etcd-unguarded": Kind(
         severity=Severity.CRITICAL,
         text="etcd on this node was started without keel's guard: it may be no member of the"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from keel.ports import Proc, UnitRuns, UnitState
 
 BLOCK_SECONDS = 90.0
@@ -15,10 +17,14 @@ _PROPERTIES = (
     "InvocationID",
     "UnitFileState",
     "NeedDaemonReload",
+    "NRestarts",
+    "Job",
     "ExecStart",
     "ExecStartPre",
     "User",
 )
+_STARTS = frozenset({"condition", "start-pre", "start", "start-post"})
+"""What an activating unit is at before it runs; else it waits to be started once more."""
 
 
 class Systemd:
@@ -50,6 +56,7 @@ class Systemd:
                 before=found.get("ExecStartPre", ""),
                 user=found.get("User", ""),
             ),
+            comes_up=_comes_up(found),
         )
 
     def start(self, *units: str, block: bool = True) -> None:
@@ -89,6 +96,14 @@ class Systemd:
     def _change(self, verb: str, *units: str, block: bool) -> None:
         how = [] if block else ["--no-block"]
         self._proc.run(["systemctl", verb, *how, "--", *units], timeout_seconds=BLOCK_SECONDS)
+
+
+def _comes_up(found: Mapping[str, str]) -> bool:
+    if found.get("NRestarts", "0") != "0":
+        return False
+    if found.get("ActiveState") == "activating":
+        return found.get("SubState") in _STARTS
+    return found.get("ActiveState") == "inactive" and found.get("Job", "") not in ("", "0")
 
 
 def _timer_of(unit: str) -> str:

@@ -75,6 +75,8 @@ class FakeUnit:
     starts: int = 0
     starting: bool = False
     """What comes before its program runs (ExecStartPre)."""
+    comes_up: bool = False
+    """Its program runs and has not said that it is ready."""
     runs: UnitRuns = field(default_factory=UnitRuns)
 
 
@@ -113,6 +115,7 @@ class FakeUnits:
             enabled=_mask(found) or ("enabled" if found.enabled else "disabled"),
             stale=found.stale,
             runs=found.runs,
+            comes_up=found.comes_up,
         )
 
     def start(self, *units: str, block: bool = True) -> None:

@@ -267,6 +267,25 @@ def data_lost_and_tended(world: World) -> str:
     return "c"
 
 
+def starting(world: World) -> str:
+    """Just booted: systemd has started it, and it does not serve yet."""
+    formed(world)
+    world.net.nodes["c"].units.stop("etcd.service")
+    comes_up(world, "c")
+    return "c"
+
+
+def starting_without_quorum(world: World) -> str:
+    quorum_lost_and_etcd_down(world)
+    comes_up(world, "a")
+    return "a"
+
+
+def comes_up(world: World, name: str) -> None:
+    unit = world.net.nodes[name].units.unit("etcd.service")
+    unit.active = unit.comes_up = True
+
+
 STATES: dict[str, Callable[[World], str]] = {
     "two-ready": two_ready,
     "no-root": no_root,
@@ -293,6 +312,8 @@ STATES: dict[str, Callable[[World], str]] = {
     "corrupt": corrupt,
     "corrupt-and-gone": corrupt_and_gone,
     "data-lost": data_lost,
+    "starting": starting,
+    "starting-without-quorum": starting_without_quorum,
     "data-lost-and-tended": data_lost_and_tended,
 }
 
@@ -402,6 +423,38 @@ def test_who_waits_for_a_voter_that_is_down_says_only_that_it_is(tmp_path: Path)
     world.net.clock.sleep(60)
     spec, seen, etcd = seen_from_a(world)
     assert told(world, spec, seen, replace(etcd, waiting=waiting)) == [("member-down", SPARE)]
+
+
+@pytest.mark.parametrize(
+    ("arrange", "codes"),
+    [
+        pytest.param(starting, ["etcd-starting"], id="others serve"),
+        pytest.param(
+            starting_without_quorum,
+            ["member-suspect", "member-suspect", "etcd-starting", "etcd-no-quorum"],
+            id="no quorum",
+        ),
+    ],
+)
+def test_an_etcd_that_starts_is_not_said_to_be_down(
+    arrange: Callable[[World], str], codes: list[str], tmp_path: Path
+) -> None:
+    world = World(tmp_path)
+    name = arrange(world)
+    found = cli.look(world.host(name))["warnings"]
+    assert [one["code"] for one in found] == codes
+    (told,) = (one for one in found if one["code"] == "etcd-starting")
+    assert told["severity"] == "warning"
+    world.net.nodes[name].units.unit("etcd.service").comes_up = False
+    assert "etcd-down" in [one["code"] for one in cli.look(world.host(name))["warnings"]]
+
+
+def test_an_etcd_that_starts_over_lost_data_is_told_by_that(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    data_lost(world)
+    comes_up(world, "c")
+    (told,) = cli.look(world.host("c"))["warnings"]
+    assert (told["code"], "data is gone" in told["text"]) == ("etcd-down", True)
 
 
 def test_what_keeps_etcd_down_is_told_once_though_its_tend_fails_of_it(tmp_path: Path) -> None:

@@ -181,6 +181,27 @@ def test_the_state_of_a_unit_is_parsed() -> None:
     assert proc.calls[0].argv[-2:] == ("--", "etcd.service")
 
 
+@pytest.mark.parametrize(
+    ("said", "comes_up"),
+    [
+        pytest.param("ActiveState=activating\nSubState=start", True, id="not ready yet"),
+        pytest.param("ActiveState=activating\nSubState=start-pre", True, id="its guard runs"),
+        pytest.param("ActiveState=activating\nSubState=auto-restart", False, id="it ended"),
+        pytest.param(
+            "ActiveState=activating\nSubState=start\nNRestarts=1", False, id="tried again"
+        ),
+        pytest.param("ActiveState=inactive\nSubState=dead\nJob=812", True, id="after another"),
+        pytest.param("ActiveState=inactive\nSubState=dead\nJob=", False, id="stopped"),
+        pytest.param("ActiveState=failed\nSubState=failed\nJob=812", False, id="failed"),
+        pytest.param("ActiveState=active\nSubState=running", False, id="it runs"),
+    ],
+)
+def test_a_unit_comes_up_by_its_first_try_alone(said: str, comes_up: bool) -> None:
+    proc = FakeProc()
+    proc.answers["systemctl", "show"] = said.encode()
+    assert Systemd(proc).state("etcd.service").comes_up is comes_up
+
+
 def test_a_unit_that_is_not_there_is_inactive() -> None:
     assert Systemd(FakeProc()).state("none.service") == UnitState(
         active="inactive", sub="dead", main_pid=0, invocation_id="", enabled=""
