@@ -72,10 +72,11 @@ def form(lab: Lab, everyone: tuple[Name, ...]) -> None:
 
 
 def show(lab: Lab, name: Name, command: str, stdin: str = "") -> None:
-    """Print a command as typed on an appliance, run it, print what it says."""
+    """Print a command as typed on an appliance, run it, print what it says in its own order: its
+    remarks are not all said after its answer."""
     sys.stdout.write(f"{name}# {command}\n")
-    done = lab.exec(name, ["sh", "-c", command], input=stdin)
-    sys.stdout.write(done.stdout + done.stderr)
+    done = lab.exec(name, ["sh", "-c", f"exec 2>&1; {command}"], input=stdin)
+    sys.stdout.write(done.stdout)
     sys.stdout.flush()
 
 
