@@ -14,6 +14,7 @@ from keel.errors import KeelError, PeerError, Refused
 from keel.mesh import etcdbirth, etcdstore, join, store, talk
 from keel.mesh.etcdlook import Role, own_role
 from keel.mesh.etcdmsg import ClusterRecord, TakeRecord, TakeRecordAnswer
+from keel.mesh.etcdplan import WINDOW
 from keel.mesh.etcdstate import Stage
 from keel.mesh.join import Joined
 from keel.mesh.members import find
@@ -119,6 +120,22 @@ def test_a_third_party_that_is_off_for_three_hours_joins_the_same_cluster(world:
     world.rest("a", "b", "c")
     one_cluster(world, "a", "b", "c")
     assert world.host("b").etcd_at(world.loaded("b").address).get(b"before") == b"kept"
+
+
+def test_while_its_network_is_being_changed_a_member_starts_no_etcd(world: World) -> None:
+    """It took the record before, and was about to."""
+    world.join("c", world.tokens["c"])
+    world.kicks.clear()
+    world.tend("a")
+    world.kicks.clear()
+    assert etcdstore.load_cluster(world.host("b")).stage is Stage.STARTING
+    world.open_window("b", "a")
+    (waiting,) = next(one for one in world.tend("b") if one.name == "etcd").waiting
+    assert (waiting.what, waiting.waiting_for) == ("the start of etcd", WINDOW)
+    assert "b" not in world.etcd.processes
+    store.end_window(world.host("b"))
+    world.rest("a", "b", "c")
+    one_cluster(world, "a", "b", "c")
 
 
 def test_a_member_that_does_not_answer_is_waited_for_by_name(world: World) -> None:

@@ -362,14 +362,32 @@ def test_a_refused_reservation_releases_all_and_names_who_refused(tmp_path: Path
     assert etcdstore.load_authority(world.host("a")) is None
 
 
-def test_a_member_of_a_wrong_clock_reserves_itself_for_nobody(tmp_path: Path) -> None:
-    world = without_root(tmp_path)
-    host, node = world.host("c"), world.loaded("c")
+def its_clock(world: World) -> None:
     world.net.nodes["c"].clock.wrong_by = timedelta(seconds=2000)
     world.sync("c")
+
+
+def its_network(world: World) -> None:
+    """It was changed since the probe."""
+    world.open_window("c", "b")
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        pytest.param(its_clock, "clock-off", id="its clock is wrong"),
+        pytest.param(its_network, "reserve-window", id="its network is being changed"),
+    ],
+)
+def test_a_member_that_may_do_nothing_now_reserves_itself_for_nobody(
+    tmp_path: Path, change: Callable[[World], None], rule: str
+) -> None:
+    world = without_root(tmp_path)
+    host, node = world.host("c"), world.loaded("c")
+    change(world)
     with store.locked(host, "the mesh"), pytest.raises(Refused) as caught:
         etcdreserve.reserve(host, world.spec("c"), node, world.loaded("a").key)
-    assert caught.value.rule == "clock-off"
+    assert caught.value.rule == rule
     assert etcdreserve.load(host) is None
 
 
