@@ -21,7 +21,6 @@ from keel.mesh import (
     etcdcert,
     etcdcrl,
     etcdpki,
-    etcdprofile,
     etcdstore,
     records,
     talk,
@@ -179,12 +178,6 @@ def _sign(
         number=number,
         serial=host.chance.bytes(etcdpki.SERIAL_BYTES),
         now=now,
-    )
-    etcdprofile.profile_check(
-        etcdprofile.Kind.INTERMEDIATE,
-        certificate,
-        issuer=authority.certificate,
-        address=wanted.address,
     )
     return GrantLine(
         event=Event.GRANTED,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from ipaddress import ip_network
 
@@ -15,7 +16,7 @@ from keel.errors import Internal, PkiRejected
 from keel.mesh import etcdcert, etcdpki
 from keel.mesh.etcdcert import Authority, Generation
 from keel.mesh.etcdpki import Credential
-from keel.types import LOCALHOST, Secret
+from keel.types import LOCALHOST, MeshId, Secret
 from tests.pki import make
 
 HOUR = timedelta(hours=1)
@@ -113,6 +114,31 @@ def test_an_authority_with_another_key_signs_nothing() -> None:
     with pytest.raises(PkiRejected) as caught:
         make.intermediate(wrong)
     assert caught.value.check == "key-match"
+
+
+@pytest.mark.parametrize(
+    ("issue", "check"),
+    [
+        pytest.param(lambda: make.root(mesh=MeshId("a mesh")), "subject", id="a root"),
+        pytest.param(lambda: make.intermediate(number=0), "subject", id="an intermediate"),
+        pytest.param(
+            lambda: make.member(make.intermediate(), address=make.OTHER_ADDRESS),
+            "issuer-constraints",
+            id="a member's leaf",
+        ),
+        pytest.param(
+            lambda: make.client(make.intermediate(), address=make.OTHER_ADDRESS),
+            "issuer-constraints",
+            id="a client's leaf",
+        ),
+    ],
+)
+def test_what_would_break_the_profile_never_leaves_its_issuer(
+    issue: Callable[[], object], check: str
+) -> None:
+    with pytest.raises(PkiRejected) as caught:
+        issue()
+    assert caught.value.check == check
 
 
 @pytest.mark.parametrize(
