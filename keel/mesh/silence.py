@@ -12,8 +12,9 @@ from keel.ports import WgDevice
 
 NOTHING_CAME = (
     "one of three: its UDP port cannot be reached from here, this token is not its (a wrong secret"
-    " or key is met with silence), or keel is not running there; look at `keel mesh invite --list`"
-    " and `keel mesh status` there, then run this again"
+    " or key is met with silence, and so is one that was used or ended a day ago), or keel is not"
+    " running there; look at `keel mesh invite --list` and `keel mesh status` there, then run this"
+    " again"
 )
 ONLY_WIREGUARD = (
     "WireGuard there answered, so port and token are right: its channel does not listen (`keel mesh"

@@ -256,6 +256,25 @@ def test_a_wrong_token_meets_silence_and_nothing_changes(
     assert world.net.nodes["b"].wireguard.devices == {}
 
 
+def test_a_token_that_was_used_long_ago_is_met_with_silence_and_the_hint_says_so(
+    world: World,
+) -> None:
+    """Its invite is forgotten, and its temporary peer with it: also where the clocks only said that
+    a day had passed."""
+    world.join("c", world.tokens["b"])
+    world.settle()
+    for name in "abc":
+        world.net.nodes[name].clock.wrong_by = timedelta(hours=25)
+    world.sync("a")  # hears that the others' clocks say so, too
+    world.sync("a")
+    for name in "abc":
+        world.net.nodes[name].clock.wrong_by = timedelta()
+    with pytest.raises(PeerError) as caught:
+        world.join("b", world.tokens["b"])
+    assert caught.value.reason == "no-answer"
+    assert "used or ended a day ago" in caught.value.remedy()
+
+
 def test_an_inviter_whose_wireguard_alone_answers_is_silent_for_other_reasons(world: World) -> None:
     """The network between carries no full packets, for instance."""
     world.net.lose("reply", path="/v1/join", count=99)
