@@ -269,6 +269,36 @@ def test_without_a_quorum_it_stays_listed_until_any_tend_with_the_evidence_can(
     assert any("etcd remove" in str(one) for one in world.net.nodes["b"].effects.done)
 
 
+@pytest.mark.parametrize(
+    ("healed_after", "done"),
+    [pytest.param(14.0, True, id="an election"), pytest.param(34.0, False, id="an outage")],
+)
+def test_the_command_waits_for_etcd_as_long_as_an_election_takes(
+    world: World, healed_after: float, done: bool
+) -> None:
+    sign(world, "a", "c")
+    world.net.cut("a", "b")
+    world.net.clock.sleep(10)
+    world.net.clock.after(healed_after, world.net.heal)
+    key = world.loaded("c").key
+    found = etcdremove.after_removal(world.host("a"), world.loaded("a"), key, "c")
+    assert (found.waiting == ()) is done
+    world.net.clock.sleep(30)
+    world.timers("a")
+    assert listed(world) == {"a", "b"}
+
+
+def test_for_ten_minutes_the_tend_looks_every_few_seconds_for_the_quorum_that_a_removal_takes(
+    world: World,
+) -> None:
+    crash(world, "b")
+    sign(world, "a", "c")
+    for minutes, soon in ((0, True), (9, True), (2, False)):
+        world.net.clock.sleep(60.0 * minutes)
+        duty = etcdremove.duty(world.host("a"), world.loaded("a"))
+        assert (duty.result, duty.open) == (Result.WAITING, soon)
+
+
 def test_the_answer_of_the_removal_is_lost_and_it_is_seen_to_be_done(world: World) -> None:
     world.etcd.lost_answers["remove"] = 1
     assert remove(world, "a", "c").waiting == ()

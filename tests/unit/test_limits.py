@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keel.mesh.limits import MAX_KEYS, Buckets, Rate
+from keel.mesh.limits import KICKS, MAX_KEYS, SOURCE_RATE, TOTAL_RATE, Buckets, Rate
 
 RATE = Rate(per_second=2.0, burst=3)
 
@@ -36,3 +36,17 @@ def test_full_buckets_are_forgotten_and_emptied_ones_are_not() -> None:
         buckets.take(("late", number), 10.0)
     assert len(buckets) < 20
     assert not buckets.take("flooder", 10.0)
+
+
+def test_four_members_that_flood_leave_room_for_the_others() -> None:
+    """Of nine; a birth's dozens come through at once from each."""
+    birth = 36
+    flood = 4 * SOURCE_RATE.burst
+    assert birth <= SOURCE_RATE.burst
+    assert flood + birth <= TOTAL_RATE.burst
+    assert 5 * SOURCE_RATE.per_second <= TOTAL_RATE.per_second
+
+
+def test_what_has_a_pass_run_may_be_said_about_as_often_as_the_fast_timer_runs() -> None:
+    seconds = 5.0
+    assert 1.0 <= KICKS.rate.per_second * seconds < 2.0
