@@ -107,6 +107,34 @@ def test_a_handshake_of_a_join_that_was_cut_off_says_nothing_of_the_next(world: 
     assert caught.value.remedy().startswith("one of three: ")
 
 
+def a_cut(world: World) -> None:
+    world.net.cut("a", "d")
+
+
+def a_lost_confirmation(world: World) -> None:
+    world.net.lose("request", source="d", path="/v1/hello", count=9999)
+
+
+def mend(world: World) -> None:
+    world.net.heal()
+    world.net.losses.clear()
+
+
+@pytest.mark.parametrize("fault", [a_cut, a_lost_confirmation])
+@pytest.mark.parametrize(("seconds", "joins"), [(40.0, True), (75.0, False)])
+def test_a_join_is_patient_for_a_minute_with_its_inviter_and_ends_then(
+    world: World, fault: Callable[[World], None], seconds: float, joins: bool
+) -> None:
+    token = world.invite("a")
+    fault(world)
+    world.net.clock.after(seconds, lambda: mend(world))
+    refused = tolerate(lambda: world.join("d", token))
+    assert (refused is None) is joins
+    world.net.clock.sleep(30.0)
+    world.join("d", token)
+    assert world.agree("ad")
+
+
 def test_a_member_gives_nothing_up_and_keeps_its_interface(world: World) -> None:
     unconfirmed(world, world.invite("a"))
     host = world.host("d")
