@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from keel.mesh import etcdcrl, etcdrevoke, etcdstore, store
-from keel.mesh.etcdcrl import Crl, Reason
+from keel.mesh import etcdrevoke, etcdstore, store
+from keel.mesh.etcdcrl import Reason
 from keel.mesh.etcdgrants import Event
 from tests.flow.arranged import arranged
+from tests.flow.held import crl
 from tests.flow.kill import Story, tolerate
 from tests.flow.stories_window import TIMER, gone
 from tests.flow.world import World
@@ -140,11 +141,6 @@ def revoked(world: World) -> None:
         assert laid.reveal() == one.der
     assert seen["a"].der == seen["b"].der
     assert etcdstore.load_restored(world.host("a")) is None
-
-
-def crl(world: World, name: str) -> Crl:
-    host = world.host(name)
-    return etcdcrl.read_crl(etcdstore.load_crl(host) or b"", etcdstore.load_roots(host))
 
 
 STORIES = {

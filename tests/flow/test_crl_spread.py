@@ -21,9 +21,10 @@ from keel.mesh import (
 )
 from keel.mesh.duty import Duty, Result
 from keel.mesh.etcdcert import Serial
-from keel.mesh.etcdcrl import Crl, Reason, Revoked
+from keel.mesh.etcdcrl import Reason, Revoked
 from keel.mesh.records import CRL, CrlRecord
 from tests.flow.arranged import arranged
+from tests.flow.held import crl, failed
 from tests.flow.world import World
 from tests.pki import make as pki
 
@@ -47,11 +48,6 @@ def tend(world: World, name: str) -> Duty:
     return next(one for one in world.tend(name) if one.name == "crl")
 
 
-def held(world: World, name: str) -> Crl:
-    host = world.host(name)
-    return etcdcrl.read_crl(etcdstore.load_crl(host) or b"", etcdstore.load_roots(host))
-
-
 def issue(world: World, *, above: int = 0) -> int:
     host = world.host("a")
     with store.locked(host, "the mesh"):
@@ -63,17 +59,13 @@ def laid(world: World, name: str) -> bytes:
     return found.reveal() if found else b""
 
 
-def failed(world: World, name: str) -> list[str]:
-    return [one.code for one in etcdstore.load_failures(world.host(name)).entries]
-
-
 def test_a_new_crl_is_with_every_member_and_its_etcd_after_one_exchange(world: World) -> None:
     number = issue(world)
     assert tend(world, "a").result is Result.DONE
     world.settle()
     for name in "abc":
-        assert held(world, name).number == number
-        assert laid(world, name) == held(world, name).der
+        assert crl(world, name).number == number
+        assert laid(world, name) == crl(world, name).der
     assert tend(world, "b").result is Result.NOTHING
 
 
@@ -85,7 +77,7 @@ def test_it_passes_on_through_others_while_the_holder_is_cut_off(world: World) -
     world.sync("b")
     world.sync("c")
     world.settle()
-    assert held(world, "c").number == number
+    assert crl(world, "c").number == number
 
 
 def test_a_lower_one_and_a_strangers_are_not_taken(world: World) -> None:
@@ -103,7 +95,7 @@ def test_a_lower_one_and_a_strangers_are_not_taken(world: World) -> None:
     with store.locked(host, "the mesh"):
         store.save_roster(host, roster.merge(node.roster, (older, forged)).roster)
     assert tend(world, "b").result is Result.NOTHING
-    assert held(world, "b").number == number
+    assert crl(world, "b").number == number
 
 
 @pytest.mark.parametrize("late", [True, False], ids=["the older one", "the newer one"])
@@ -118,14 +110,14 @@ def test_a_grant_brings_its_crl_unless_a_newer_one_is_held(world: World, late: b
         newer = issue(world)
         tend(world, "a")
         world.settle()
-    assert (held(world, "b").number == newer) is late
+    assert (crl(world, "b").number == newer) is late
     with store.locked(b, "the mesh"):
         taken = etcdtaken.take_grant(b, world.loaded("b"), grant, trusted=True)
     assert (taken.crl_number < newer) is late
     found = etcdstore.load_intermediate(b)
     assert found is not None
     assert found[1].certificate == taken.intermediate
-    assert held(world, "b").number == newer
+    assert crl(world, "b").number == newer
 
 
 @pytest.mark.parametrize("damage", [None, b"", b"\n-----BEGIN X509 CRL-----\n", b"\x30\x03\x02"])
@@ -141,8 +133,8 @@ def test_a_copy_that_is_damaged_or_gone_is_made_good_from_another(
         if damage is not None:
             path.write_bytes(damage)
     assert tend(world, "b").result is Result.DONE
-    assert held(world, "b").number == number
-    assert laid(world, "b") == held(world, "b").der
+    assert crl(world, "b").number == number
+    assert laid(world, "b") == crl(world, "b").der
 
 
 def test_without_any_copy_the_failure_is_told(world: World) -> None:
@@ -154,15 +146,15 @@ def test_without_any_copy_the_failure_is_told(world: World) -> None:
 
 
 def test_the_holder_signs_the_next_with_a_third_of_its_time_left(world: World) -> None:
-    before = held(world, "a")
+    before = crl(world, "a")
     world.net.clock.leap(19.5 * DAY)
     assert tend(world, "a").result is Result.NOTHING
     world.net.clock.leap(1 * DAY)
     assert tend(world, "a").result is Result.DONE
     world.settle()
     for name in "abc":
-        assert held(world, name).number == before.number + 1
-        assert held(world, name).next_update > before.next_update
+        assert crl(world, name).number == before.number + 1
+        assert crl(world, name).next_update > before.next_update
 
 
 def test_no_crl_is_signed_by_a_clock_that_differs(world: World) -> None:
@@ -179,23 +171,23 @@ def test_under_clocks_that_are_all_before_the_root_the_crl_stands_and_can_be_rep
 ) -> None:
     """A host that gives all its machines one wrong time; nobody contradicts it, once they have
     found one another anew: WireGuard remembers a later time of each."""
-    before = held(world, "a")
+    before = crl(world, "a")
     for name in "abc":
         world.net.nodes[name].clock.wrong_by = -timedelta(days=ago)
     for _ in range(5):
         world.timers(*"abc")
     assert tend(world, "a").result is not Result.FAILED
-    assert held(world, "a").number == before.number
+    assert crl(world, "a").number == before.number
     assert issue(world) == before.number + 1
-    assert held(world, "a").this_update < held(world, "a").next_update
+    assert crl(world, "a").this_update < crl(world, "a").next_update
     tend(world, "a")
-    assert held(world, "a").number == before.number + 1
+    assert crl(world, "a").number == before.number + 1
     for name in "abc":
         world.net.nodes[name].clock.wrong_by = timedelta()
     world.sync("a")
     tend(world, "a")
     world.settle()
-    assert held(world, "a").next_update - world.net.clock.now() > etcdcrlspread.REFRESH
+    assert crl(world, "a").next_update - world.net.clock.now() > etcdcrlspread.REFRESH
     assert failed(world, "a") == []
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from keel.mesh import etcdcrl, etcdrecover, etcdstore, roster, store
 from keel.mesh.etcdcert import der, serial_of
-from keel.mesh.etcdcrl import Crl
 from keel.mesh.etcdgrants import Event, granted_to
 from keel.mesh.growth import GrowthBook
 from keel.mesh.identity import address_of
@@ -26,6 +25,7 @@ from tests.fakes.etcd import UNIT
 from tests.flow import stories_removal, stories_window
 from tests.flow.arranged import arranged
 from tests.flow.growing import three_voters, voters
+from tests.flow.held import crl
 from tests.flow.kill import Revival, Story, kill_everywhere, tolerate
 from tests.flow.world import World
 
@@ -420,7 +420,7 @@ def every_chain_is_new(world: World) -> None:
         assert set(host.etcd_at(node.address).served()) == {der(leaves.member.leaf)}
         assert etcdstore.load_failures(host).entries == ()
     for name in "abc":
-        found = crl_of(world, name)
+        found = crl(world, name)
         assert {one.serial for one in found.revoked} == old
     assert len(new) == 3
     one_cluster(world)
@@ -428,7 +428,7 @@ def every_chain_is_new(world: World) -> None:
 
 def one_crl_everywhere(world: World) -> None:
     now = world.host("a").clock.now()
-    found = {name: crl_of(world, name) for name in "abc"}
+    found = {name: crl(world, name) for name in "abc"}
     assert len({one.der for one in found.values()}) == 1
     assert found["a"].next_update - now > timedelta(days=29)
     for name in "abc":
@@ -436,11 +436,6 @@ def one_crl_everywhere(world: World) -> None:
         assert laid is not None
         assert laid.reveal() == found["a"].der
         assert etcdstore.load_failures(world.host(name)).entries == ()
-
-
-def crl_of(world: World, name: str) -> Crl:
-    host = world.host(name)
-    return etcdcrl.read_crl(etcdstore.load_crl(host) or b"", etcdstore.load_roots(host))
 
 
 def b_is_gone(world: World) -> None:

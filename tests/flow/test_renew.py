@@ -23,11 +23,11 @@ from keel.mesh import (
     store,
 )
 from keel.mesh.duty import Duty, Result
-from keel.mesh.etcdcrl import Crl, read_crl
 from keel.mesh.records import HOLDER
 from keel.spec import apply
 from keel.types import Secret
 from tests.flow.arranged import arranged
+from tests.flow.held import crl, failed
 from tests.flow.world import World
 
 DAY = 86400.0
@@ -73,10 +73,6 @@ def number(world: World, name: str) -> int:
     found = etcdstore.load_intermediate(world.host(name))
     assert found is not None
     return found[0]
-
-
-def failed(world: World, name: str) -> list[str]:
-    return [one.code for one in etcdstore.load_failures(world.host(name)).entries]
 
 
 def test_a_leaf_is_renewed_with_a_new_key_and_etcd_shows_it_without_a_restart(
@@ -314,11 +310,6 @@ def test_a_holder_of_a_wrong_clock_revokes_nothing(world: World) -> None:
     tend(world, "b")
     world.net.nodes["a"].clock.wrong_by = timedelta(minutes=10)
     assert tend(world, "a")["superseded"].waiting[0].waiting_for == "the clock"
-
-
-def crl(world: World, name: str) -> Crl:
-    host = world.host(name)
-    return read_crl(etcdstore.load_crl(host) or b"", etcdstore.load_roots(host))
 
 
 def certificates(world: World, name: str) -> list[str]:

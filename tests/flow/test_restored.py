@@ -11,7 +11,6 @@ from keel.cli import status
 from keel.errors import Refused
 from keel.mesh import (
     etcdbirth,
-    etcdcrl,
     etcdissue,
     etcdmemory,
     etcdrestored,
@@ -20,13 +19,13 @@ from keel.mesh import (
     store,
 )
 from keel.mesh.duty import Result
-from keel.mesh.etcdcrl import Crl
 from keel.mesh.etcdgrants import live_grant
 from keel.mesh.etcdmsg import Tell, TellAnswer
 from keel.mesh.etcdstate import Restored
 from keel.mesh.receive import Asked
 from keel.types import LOCALHOST
 from tests.flow.arranged import arranged
+from tests.flow.held import crl
 from tests.flow.removing import remove
 from tests.flow.world import World
 
@@ -80,11 +79,6 @@ def put_back(world: World, name: str) -> None:
     shutil.copytree(there, here)
     world.refused.clear()
     world.boot(name)
-
-
-def crl(world: World, name: str) -> Crl:
-    host = world.host(name)
-    return etcdcrl.read_crl(etcdstore.load_crl(host) or b"", etcdstore.load_roots(host))
 
 
 def rules(world: World, name: str) -> list[str]:

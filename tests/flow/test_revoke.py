@@ -12,7 +12,7 @@ import pytest
 from keel.errors import Exit, KeelError, PeerError, Refused
 from keel.mesh import drafts, etcdcrl, etcdrevoke, etcdstore, keys, store, talk, trust, wire
 from keel.mesh.duty import Duty, Result
-from keel.mesh.etcdcrl import Crl, Reason
+from keel.mesh.etcdcrl import Reason
 from keel.mesh.etcdgrants import Event, granted_to, live_grant
 from keel.mesh.etcdmsg import KIND_REVOCATION, Revocation, Revoke, RevokeAnswer
 from keel.mesh.etcdstate import Wanted
@@ -20,6 +20,7 @@ from keel.mesh.records import CRL, CrlRecord
 from keel.mesh.store import Node
 from keel.types import MeshId, Nonce
 from tests.flow.arranged import arranged
+from tests.flow.held import crl
 from tests.flow.world import World
 
 NONCE = Nonce("ab" * 16)
@@ -50,11 +51,6 @@ def granted(world: World, name: str) -> bool:
     node = world.loaded(name)
     ledger = etcdstore.load_ledger(world.host("a"))
     return live_grant(ledger, node.address, node.key) is not None
-
-
-def crl(world: World, name: str = "a") -> Crl:
-    host = world.host(name)
-    return etcdcrl.read_crl(etcdstore.load_crl(host) or b"", etcdstore.load_roots(host))
 
 
 def chain(world: World, name: str) -> bool:
