@@ -321,11 +321,9 @@ def test_when_something_was_heard_is_said_no_more_exactly_than_it_is_known(
     met = replace(seen.members[0], silent_seconds=ago, silent_at_most=at_most)
     (told,) = report.mesh_warnings(spec, replace(seen, members=(met,)), now)
     assert said in told.text
-    row = {"rx_age_seconds": ago, "rx_age_at_most_seconds": at_most}
-    shown_row = cli.members_text([{**cli.look(world.host("a"))["members"][0], **row}]).splitlines()[
-        1
-    ]
-    assert shown_row.split()[-2] == shown
+    ages = {"rx_age_seconds": ago, "rx_age_at_most_seconds": at_most}
+    _, row = cli.members_text([{**cli.look(world.host("a"))["members"][0], **ages}]).splitlines()
+    assert row.split()[-2] == shown
 
 
 def test_a_channel_that_is_down_here_is_no_reason_of_a_members_silence(tmp_path: Path) -> None:

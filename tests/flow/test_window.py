@@ -436,10 +436,7 @@ def new_port_at_c(world: World) -> object:
 MEANWHILE_ELSEWHERE: dict[str, Callable[[World], object]] = {
     "a removal": lambda world: world.remove("c", "b"),
     "a vote": lambda world: world.remove("c", "b", Mode.VOTE),
-    "new settings": lambda world: (
-        edit(world, "c", "51820", "51777"),
-        apply.apply(world.host("c")),
-    ),
+    "new settings": new_port_at_c,
     "trust": lambda world: trustflow.add_root(world.host("c"), world.spec("c"), "b"),
     "an invite": lambda world: world.make_invite("c"),
     "a sync": lambda world: world.sync("c"),

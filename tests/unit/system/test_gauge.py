@@ -79,7 +79,7 @@ def test_the_disk_is_measured_without_a_trace(tmp_path: Path) -> None:
     before = os.stat(tmp_path)
     took = gauge().sync_seconds(tmp_path)
     after = os.stat(tmp_path)
-    assert took is None or took >= 0
+    assert took is not None
     assert list(tmp_path.iterdir()) == []
     assert (before.st_mtime_ns, before.st_ctime_ns) == (after.st_mtime_ns, after.st_ctime_ns)
 
