@@ -245,6 +245,7 @@ def wake_tend(host: Host, node: Node, merged: Merged) -> None:
 
 def stop_units(host: Host) -> None:
     """The reverse of start_units."""
+    host.units.stop(FAST_TIMER)  # no pass comes any more that would
     for unit in (*TIMERS, CHANNEL_SOCKET, *PULLED_IN, MESH_UNIT):
         if unit not in PULLED_IN:
             host.units.disable(unit)

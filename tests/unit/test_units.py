@@ -185,6 +185,12 @@ def test_the_registrys_services_wait_for_the_overlay_or_for_a_request_to_relay()
         assert either <= set(section(path, "Unit")["ConditionPathExists"])
 
 
+def test_the_fast_timer_runs_nowhere_where_no_pass_would_stop_it() -> None:
+    timer, service = (SYSTEMD / f"keel-mesh-etcd-fast.{kind}" for kind in ("timer", "service"))
+    wanted = section(service, "Unit")["ConditionPathExists"]
+    assert section(timer, "Unit")["ConditionPathExists"] == wanted
+
+
 def test_no_stray_etcd_is_started_at_boot() -> None:
     (condition,) = section(SYSTEMD / "10-keel.conf", "Unit")["ConditionPathExists"]
     assert condition == str(Paths().laid / "member.pem")
