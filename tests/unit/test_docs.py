@@ -62,8 +62,16 @@ def in_code() -> set[str]:
 
 
 def in_manual() -> list[str]:
+    return [name for name, _ in parts()]
+
+
+def parts() -> list[tuple[str, str]]:
+    """Each reason, and what the manual says of it, on one line."""
     chapter = MANUAL.read_text().partition(f"\n{CHAPTER}\n")[2]
-    return re.findall(r"^### (\S+)$", chapter, re.MULTILINE)
+    found = re.split(r"^### (\S+)$", chapter, flags=re.MULTILINE)[1:]
+    return [
+        (name, " ".join(text.split())) for name, text in zip(found[::2], found[1::2], strict=True)
+    ]
 
 
 def test_every_reason_has_an_anchor_and_no_anchor_is_stale() -> None:
@@ -76,10 +84,8 @@ def test_every_reason_has_an_anchor_and_no_anchor_is_stale() -> None:
 def test_no_anchor_stands_twice_and_none_is_empty() -> None:
     names = in_manual()
     assert sorted(set(names)) == sorted(names)
-    chapter = MANUAL.read_text().partition(f"\n{CHAPTER}\n")[2]
-    for part in re.split(r"^### ", chapter, flags=re.MULTILINE)[1:]:
-        name, _, body = part.partition("\n")
-        assert len(body.strip()) > 20, f"### {name} says nothing"
+    for name, body in parts():
+        assert len(body) > 20, f"### {name} says nothing"
 
 
 def test_reasons_have_one_form() -> None:
@@ -92,6 +98,12 @@ def test_error_codes_are_unique_and_have_a_known_exit() -> None:
     found = list(error_classes(errors.KeelError))
     assert len({error.code for error in found}) == len(found)
     assert all(isinstance(error.exit, errors.Exit) for error in found)
+
+
+def test_the_manual_says_the_exit_status_of_every_error() -> None:
+    said = dict(parts())
+    for error in error_classes(errors.KeelError):
+        assert f"Exit status {int(error.exit)}." in said[error.code], error.code
 
 
 def test_the_manual_names_every_gauge_and_no_other() -> None:
