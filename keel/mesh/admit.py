@@ -46,6 +46,9 @@ from keel.types import Fingerprint, InviteId, NodeName, Nonce, Secret, SigningKe
 from keel.unitnames import SYNC_UNIT
 
 WAIT_POLL_SECONDS = 1.0
+NTP_SECONDS = 3600.0
+"""So long after a boot a clock that nobody vouches for may still be set right; where no NTP is,
+invites have to end all the same."""
 ANSWER_RECORDS_BYTES = 320 << 10
 """Records in the answer to a join: base64 twice, the genesis and certificates stay below 1 MiB."""
 
@@ -205,11 +208,13 @@ def confirm(
     return True
 
 
-def lapse(host: Host) -> tuple[InviteState, ...]:
+def lapse(host: Host, node: Node) -> tuple[InviteState, ...]:
     """Expire and forget what is due; the invites that are left. By a clock that is off, or that
     nobody was asked about since this node was away, nothing ends for good. Hold the lock."""
     found = store.load_invites(host)
     if host.files.exists(host.paths.behind) or talk.clock_is_off(host):
+        return found
+    if found and not talk.others(node) and _awaits_ntp(host):
         return found
     now = host.clock.now()
     kept = []
@@ -223,6 +228,11 @@ def lapse(host: Host) -> tuple[InviteState, ...]:
             up.kick_tend(host)  # what was granted to it ends as well
         kept.append(later)
     return tuple(kept)
+
+
+def _awaits_ntp(host: Host) -> bool:
+    """Who is alone has nobody to ask about the clock that it booted with."""
+    return host.clock.monotonic() < NTP_SECONDS and not host.machine.clock_synchronized()
 
 
 def _keep_for_etcd(host: Host, claim: Claim, confirming: Confirming) -> None:

@@ -92,7 +92,7 @@ def _tend(host: Host, spec: Spec) -> Node:
     """What needs no other node: lapsed invites, this node's self record, the interface's peers."""
     with store.locked(host, "the mesh"):
         node = store.require(host)
-        invites = admit.lapse(host)
+        invites = admit.lapse(host, node)
         node = selfrecord.refresh(host, spec, node)
         renew_idle_invites(host, spec, node)
         up.bring_up(host, spec, node, invites)

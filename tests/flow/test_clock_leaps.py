@@ -90,6 +90,58 @@ def test_an_invite_still_ends_at_its_time_by_a_clock_that_is_right(pair: World) 
     assert invites(pair)[-1] is Phase.EXPIRED
 
 
+@arranged
+def left_alone(scratch: Path) -> World:
+    """b has used a's token and left again; another token of a's is open."""
+    world = World(scratch)
+    for name in "abc":
+        world.node(name, mode="cloud")
+    world.create("a")
+    world.tokens["b"] = world.invite("a")
+    world.join("b", world.tokens["b"])
+    world.settle()
+    world.leave("b")
+    world.settle()
+    world.tokens["c"] = world.invite("a")
+    return world
+
+
+def boots_ahead(world: World, *, ntp: bool = False, seconds: float = 0.0) -> None:
+    """a, by two days; it has run for so long when its timers pass."""
+    a = world.net.nodes["a"]
+    a.power_off()
+    leap(world, timedelta(days=2), "a")
+    a.machine.ntp = ntp
+    world.boot("a")
+    world.net.clock.leap(seconds)
+    for _ in range(2):
+        world.timers("a")
+
+
+def test_a_lone_inviter_that_boots_ahead_forgets_nothing_before_ntp_could_set_it_right(
+    tmp_path: Path,
+) -> None:
+    world = left_alone(tmp_path)
+    boots_ahead(world)
+    right(world)
+    world.timers("a")
+    assert sorted(invites(world)) == [Phase.SPENT, Phase.UNUSED]
+    assert refused(world, world.tokens["b"]) == "join-spent"
+    world.join("c", world.tokens["c"])
+
+
+@pytest.mark.parametrize(
+    ("ntp", "seconds"),
+    [pytest.param(True, 0.0, id="NTP agrees"), pytest.param(False, 3600.0, id="NTP never comes")],
+)
+def test_a_lone_inviter_goes_by_its_clock_once_ntp_agrees_or_had_its_time(
+    tmp_path: Path, ntp: bool, seconds: float
+) -> None:
+    world = left_alone(tmp_path)
+    boots_ahead(world, ntp=ntp, seconds=seconds)
+    assert invites(world) == []
+
+
 @pytest.mark.parametrize("boots", [False, True], ids=["runs", "boots"])
 def test_what_a_claim_was_granted_outlives_a_leap_of_its_inviters_clock(
     pair: World, boots: bool
