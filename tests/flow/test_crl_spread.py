@@ -137,6 +137,16 @@ def test_a_copy_that_is_damaged_or_gone_is_made_good_from_another(
     assert laid(world, "b") == crl(world, "b").der
 
 
+def test_before_any_record_tells_of_one_the_copy_that_etcd_reads_makes_it_good(
+    world: World,
+) -> None:
+    host, before = world.host("b"), crl(world, "b")
+    assert not [one for one in world.loaded("b").roster.entries.values() if one.kind == CRL]
+    host.paths.etcd_crl.unlink()
+    assert tend(world, "b").result is Result.DONE
+    assert crl(world, "b") == before
+
+
 def test_without_any_copy_the_failure_is_told(world: World) -> None:
     host = world.host("b")
     host.paths.etcd_crl.unlink()

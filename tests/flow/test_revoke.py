@@ -19,6 +19,7 @@ from keel.mesh.etcdstate import Wanted
 from keel.mesh.records import CRL, CrlRecord
 from keel.mesh.store import Node
 from keel.types import MeshId, Nonce
+from keel.unitnames import SYNC_UNIT, TEND_UNIT
 from tests.flow.arranged import arranged
 from tests.flow.held import crl
 from tests.flow.world import World
@@ -385,7 +386,10 @@ def test_whoever_brings_the_removal_is_obeyed_whatever_its_right(world: World) -
     world.net.cut("a", "b")
     node = world.loaded("b")
     records = [node.roster.entries[one].raw for one in node.view.removed[subject.key]]
+    holder = world.net.nodes["a"]
+    holder.effects.done.clear()
     assert ask(world, "c", raw, *records) == 2
+    assert {f"start {SYNC_UNIT}", f"start {TEND_UNIT}"} <= set(holder.effects.done)
     assert subject.key in world.loaded("a").view.removed
     assert chain(world, "d")
 
