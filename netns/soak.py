@@ -76,7 +76,7 @@ def both_at_once(lab: Lab, report: Report) -> None:
         report.note(f"{name} votes {time.monotonic() - begun:.1f} s after both joins")
     registry.judge_one_cluster(lab, report, EVERYONE, "five")
     for name in tokens:
-        lab.wait(partial(is_quiet, lab, name), 60, f"{name} to wait for nothing")
+        lab.wait(partial(is_quiet, lab, name), PATIENCE_SECONDS, f"{name} to wait for nothing")
         report.expect(True, f"{name}: no failure, nothing waits")
 
 
@@ -88,8 +88,8 @@ def is_quiet(lab: Lab, name: Name) -> bool:
 def new_place(lab: Lab, report: Report, name: Name) -> None:
     """Its data is deleted under a running cluster: `recover --replace`."""
     before = registry.cluster(lab, A)
-    lab.exec(name, ["systemctl", "stop", "etcd.service"])
-    lab.exec(name, ["rm", "-rf", "/var/lib/keel-etcd/data"])
+    lose = "systemctl stop etcd.service; rm -rf /var/lib/keel-etcd/data"
+    lab.exec(name, registry.without_passes("sh", "-euc", lose))
     begun = time.monotonic()
     argv = ["keel", "mesh", "etcd", "recover", "--replace"]
     lab.exec(name, [*argv, "--dry-run"])
