@@ -56,10 +56,6 @@ TRY = """
 import json, socket, sys
 from concurrent.futures import ThreadPoolExecutor
 
-def door_opens(lab: Lab, address: str) -> bool:
-    return connects(lab, address, [DOOR]) == [DOOR]
-
-
 def connects(target):
     host, port = target
     try:
