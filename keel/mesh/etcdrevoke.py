@@ -276,7 +276,6 @@ def _revoke_the_removed(host: Host) -> Duty:
         number = max(number, publish(host, node))
     if before is not None and number == before.number:
         return nothing(NAME, f"CRL {number} has all that was revoked")
-    up.kick_tend(host)
     return done(NAME, f"CRL {number} revokes who was removed", is_open=True)
 
 

@@ -394,6 +394,20 @@ def test_whoever_brings_the_removal_is_obeyed_whatever_its_right(world: World) -
     assert chain(world, "d")
 
 
+def test_the_pass_that_revokes_lays_and_tells_it_as_well(world: World) -> None:
+    remove(world, "b", "d")
+    world.sync("b")
+    world.kicks.clear()
+    world.tend("a")
+    found = crl(world, "a")
+    assert chain(world, "d")
+    told = [one.body for one in world.loaded("a").roster.entries.values() if one.kind == CRL]
+    assert [one.der for one in told if isinstance(one, CrlRecord)] == [found.der]
+    laid = world.host("a").overlay.laid("crl.der")
+    assert laid is not None
+    assert laid.reveal() == found.der
+
+
 def test_with_a_wrong_clock_nobody_is_revoked(world: World) -> None:
     remove(world, "b", "d")
     world.sync("b")
