@@ -21,7 +21,7 @@ from keel.mesh.status import MemberSeen, MeshSeen
 from keel.mesh.warnings import Warning, warn
 from keel.mesh.window import Stage, Window
 from keel.spec.model import Spec
-from keel.types import Capability
+from keel.types import Capability, SigningKey
 
 CLOCK_LIMIT = timedelta(seconds=60)
 """The channel refuses at 300 s; a person should know long before."""
@@ -223,46 +223,65 @@ def _machine_warnings(spec: Spec, seen: MeshSeen) -> list[Warning]:
 
 
 def mesh_warnings(spec: Spec, seen: MeshSeen, now: datetime) -> list[Warning]:
+    """What is wrong here first, then with members in their names' order, then what waits here."""
     found = _machine_warnings(spec, seen)
     first = OWN_FIRST if any(one.code.startswith("interface-") for one in found) else ""
     found += _all_silent(seen)
     for one in sorted(seen.members, key=lambda each: each.member.display):
-        name = one.member.display
-        if one.state is Liveness.DOWN:
-            remedy = first or (ALONE if seen.alone else "")
-            found.append(warn("member-down", subject=name, detail=_silence(one), remedy=remedy))
-        elif one.narrow:
-            found.append(warn("path-mtu", subject=name))
-        elif one.state is Liveness.SUSPECT:
-            remedy = first or (_unanswered(one, now) if _is_heard(one) else "")
-            found.append(warn("member-suspect", subject=name, detail=_silence(one), remedy=remedy))
-        offset = one.clock_offset
-        if offset is not None and abs(offset) >= CLOCK_LIMIT:
-            found.append(
-                warn("clock-off", subject=name, detail=f"{abs(offset).total_seconds():.0f} s")
-            )
+        found += [*_link(one, seen, now, first=first), *_clock(one)]
+    found += _blocks(seen)
+    found += [
+        warn(told.code, subject=_shown(seen, told.subject), detail=told.text)
+        for told in seen.node.view.warnings
+    ]
+    found += [tended.warning(_shown(seen, key), since) for key, since in seen.tend_silent.items()]
+    return [*found, *_own_warnings(spec, seen)]
+
+
+def _link(one: MemberSeen, seen: MeshSeen, now: datetime, *, first: str) -> list[Warning]:
+    """Why a member is not up, if it is not; `first`: what has to be mended here before."""
+    name = one.member.display
+    if one.state is Liveness.DOWN:
+        remedy = first or (ALONE if seen.alone else "")
+        return [warn("member-down", subject=name, detail=_silence(one), remedy=remedy)]
+    if one.narrow:
+        return [warn("path-mtu", subject=name)]
+    if one.state is Liveness.SUSPECT:
+        remedy = first or (_unanswered(one, now) if _is_heard(one) else "")
+        return [warn("member-suspect", subject=name, detail=_silence(one), remedy=remedy)]
+    return []
+
+
+def _clock(one: MemberSeen) -> list[Warning]:
+    offset = one.clock_offset
+    if offset is None or abs(offset) < CLOCK_LIMIT:
+        return []
+    detail = f"{abs(offset).total_seconds():.0f} s"
+    return [warn("clock-off", subject=one.member.display, detail=detail)]
+
+
+def _blocks(seen: MeshSeen) -> list[Warning]:
+    view = seen.node.view
+    found = []
     for block in seen.node.trust.blocks:
-        blocked = seen.node.view.by_key(block.key)
+        blocked = view.by_key(block.key)
         if blocked is not None:
-            votes = removal.count_text(seen.node.view.tallies.get(block.key))
-            remover = seen.node.view.by_key(blocked.remover) if blocked.remover else None
+            remover = view.by_key(blocked.remover) if blocked.remover else None
             found.append(
                 warn(
                     "member-blocked",
                     subject=blocked.display,
-                    detail=votes,
+                    detail=removal.count_text(view.tallies.get(block.key)),
                     remedy=_unblock(blocked.display, remover.display) if remover else "",
                 )
             )
-    for told in seen.node.view.warnings:
-        member = seen.node.view.by_key(told.subject)
-        subject = member.display if member else told.subject[:8]
-        found.append(warn(told.code, subject=subject, detail=told.text))
-    for key, since in seen.tend_silent.items():
-        member = seen.node.view.by_key(key)
-        subject = member.display if member else key[:8]
-        found.append(tended.warning(subject, since))
-    return [*found, *_own_warnings(spec, seen)]
+    return found
+
+
+def _shown(seen: MeshSeen, key: SigningKey) -> str:
+    """A member's name, or so much of its key as tells it apart."""
+    member = seen.node.view.by_key(key)
+    return member.display if member else key[:8]
 
 
 def _all_silent(seen: MeshSeen) -> list[Warning]:
