@@ -121,14 +121,14 @@ def look(host: Host, spec: Spec, *, meanwhile: Meanwhile | None = None) -> MeshS
     narrow = spread.small_only(
         host, node, [one.member for one in members if _is_heard(one, before)]
     )
-    answers = {**answers, **narrow}
     said = {
-        member.key: answer.body.tend_silent_seconds
-        for member, answer in answers.items()
+        member.key: answer.body
+        for member, answer in {**answers, **narrow}.items()
         if isinstance(answer, Answered)
     }
+    silent = {key: one.tend_silent_seconds for key, one in said.items()}
     if selfrecord.own_capability(host, spec) is Capability.ETCD:
-        said[node.key] = tended.silent_seconds(host)
+        silent[node.key] = tended.silent_seconds(host)
     return MeshSeen(
         node=node,
         device=device,
@@ -139,14 +139,10 @@ def look(host: Host, spec: Spec, *, meanwhile: Meanwhile | None = None) -> MeshS
         exposed=rights.exposed(host),
         listens=up.listens(host),
         port=netsettings.in_force(host, spec).network.wireguard.port,
-        etcd_roles={
-            member.key: answer.body.etcd
-            for member, answer in answers.items()
-            if isinstance(answer, Answered)
-        },
+        etcd_roles={key: one.etcd for key, one in said.items()},
         tend_silent={
             key: window[1] - timedelta(seconds=seconds)
-            for key, seconds in said.items()
+            for key, seconds in silent.items()
             if seconds is not None
         },
     )
