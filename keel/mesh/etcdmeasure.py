@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from ipaddress import IPv6Address
 
 from keel import VERSION, codec
 from keel.errors import KeelError, PeerError
 from keel.etcdport import DataState, StrayMember
-from keel.mesh import clocks, etcdmember, fitness, selfrecord, talk
+from keel.mesh import clocks, etcdmember, fitness, selfrecord, spread, talk
 from keel.mesh.asked import Asked, Kind
+from keel.mesh.envelope import Answered
 from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.firewallrules import CHANNEL_PORT
 from keel.mesh.fitness import Check, Examined
@@ -60,7 +62,7 @@ def examine(host: Host, spec: Spec, node: Node, members: Iterable[Member]) -> tu
         Measured,
         path=ETCD_PATH,
     )
-    heard_at = host.clock.now()
+    window = (asked_at, host.clock.now())
     host.console.waiting("measuring here")
     me = node.view.by_key(node.key)
     own = Examined(
@@ -68,23 +70,7 @@ def examine(host: Host, spec: Spec, node: Node, members: Iterable[Member]) -> tu
         address=node.address,
         measured=measure(host, spec, [one.address for one in wanted]),
     )
-    found = [own]
-    for one, answer in heard.items():
-        said = answer.said_at if isinstance(answer, PeerError) else None
-        if not isinstance(answer, KeelError):
-            said = answer.time
-        found.append(
-            Examined(
-                name=one.display,
-                address=one.address,
-                measured=None if isinstance(answer, KeelError) else answer.body,
-                why=answer.text if isinstance(answer, PeerError) else "",
-                ahead_seconds=(
-                    clocks.ahead_by(said, asked_at, heard_at).total_seconds() if said else None
-                ),
-            )
-        )
-    return fitness.checks(tuple(found))
+    return fitness.checks((own, *(_examined(one, heard[one], window) for one in heard)))
 
 
 def measure(host: Host, spec: Spec, peers: Iterable[IPv6Address]) -> Measured:
@@ -116,6 +102,20 @@ def ground(host: Host) -> Ground:
         foreign=_foreign(host),
         free_bytes=host.gauge.free_bytes(place),
         sync_seconds=host.gauge.sync_seconds(place),
+    )
+
+
+def _examined(
+    one: Member, answer: Answered[Measured] | KeelError, window: tuple[datetime, datetime]
+) -> Examined:
+    """What came of asking a member within this window of time."""
+    said = spread.said_at(answer)
+    return Examined(
+        name=one.display,
+        address=one.address,
+        measured=answer.body if isinstance(answer, Answered) else None,
+        why=answer.text if isinstance(answer, PeerError) else "",
+        ahead_seconds=clocks.ahead_by(said, *window).total_seconds() if said else None,
     )
 
 

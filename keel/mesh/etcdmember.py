@@ -68,7 +68,6 @@ def observe(host: Host, spec: Spec, node: Node, own: Own) -> MemberView:
     record = etcdtaken.current_record(host)
     leaves, granted = etcdstore.load_leaves(host), etcdstore.load_intermediate(host)
     wanted = _files(host, node, cluster, record, leaves)
-    state = host.units.state(ETCD_UNIT)
     return MemberView(
         address=node.address,
         capable=selfrecord.own_capability(host, spec) is Capability.ETCD,
@@ -91,15 +90,7 @@ def observe(host: Host, spec: Spec, node: Node, own: Own) -> MemberView:
         files_current=all(host.overlay.laid(name) == raw for name, raw in wanted.items()),
         drop_in_current=host.files.read(host.paths.etcd_drop_in)
         == etcdconf.render_drop_in(node.prefix),
-        unit=etcdplan.Unit(
-            active=state.active in ("active", "activating", "reloading"),
-            enabled=state.enabled == "enabled",
-            ours=is_laid(host),
-            ends=state.active == "failed" or state.sub == "auto-restart",
-            masked=state.enabled in ("masked", "masked-runtime"),
-            guarded=etcdstart.let_start(host, state),
-            foreign=None if state.stale else etcdsettings.foreign_runs(state.runs),
-        ),
+        unit=_unit(host),
         running=_running(own.status),
         barred=own.barred,
         names={member.address: member.display for member in node.view.members},
@@ -234,6 +225,19 @@ def _start_state(cluster: Cluster, record: ClusterRecord) -> RecordState:
 def is_laid(host: Host) -> bool:
     """Whether etcd runs, or would run, with keel's files."""
     return host.overlay.laid(etcdconf.MEMBER_FILE) is not None
+
+
+def _unit(host: Host) -> etcdplan.Unit:
+    state = host.units.state(ETCD_UNIT)
+    return etcdplan.Unit(
+        active=state.active in ("active", "activating", "reloading"),
+        enabled=state.enabled == "enabled",
+        ours=is_laid(host),
+        ends=state.active == "failed" or state.sub == "auto-restart",
+        masked=state.enabled in ("masked", "masked-runtime"),
+        guarded=etcdstart.let_start(host, state),
+        foreign=None if state.stale else etcdsettings.foreign_runs(state.runs),
+    )
 
 
 def _running(status: EtcdStatus | None) -> Running | None:
