@@ -149,8 +149,9 @@ def clock_is_off(host: Host) -> bool:
 
 
 def clock_is_unheard(host: Host, node: Node) -> bool:
-    """Whether nobody has vouched yet for the clock that this node booted with: of the others none
-    was heard since, NTP does not keep it, and neither they, NTP nor the operator did so since."""
+    """Whether nobody vouches for the clock that this node booted with: NTP does not keep it, no
+    other member was heard, and since the boot none of these nor the operator agreed with it. Never
+    of one that is alone: there is nobody to hear."""
     if not others(node) or judge_clock(host).heard:
         return False
     highest, _ = load_highest_time(host)
