@@ -220,9 +220,8 @@ def test_of_two_voters_one_is_taken_out_while_both_serve_and_never_afterwards(
     born.client("a").put(b"alone", b"1")
     b = born.members["b"]
     assert b.process is not None
-    assert (
-        b.process.wait(SHORT_PATIENCE_SECONDS) == 0
-    )  # a removed member ends well: the unit is not `failed`
+    # a removed member ends well: the unit is not `failed`
+    assert b.process.wait(SHORT_PATIENCE_SECONDS) == 0
 
 
 def test_a_revoked_leader_leads_on_until_it_is_taken_out_of_the_list(born: Network) -> None:
