@@ -2,8 +2,8 @@
 
 Pure. Owns alerts.json and the decisions over it; who sends is keel.mesh.alerting's.
 (A1) A warning is open under its code and subject; its text may change meanwhile.
-(A2) It is told once it held for five minutes, so that a restart alarms nobody; what never heals by
-     itself is told at once.
+(A2) It is told once it held for five minutes, so that a restart alarms nobody; what no restart
+     brings (AT_ONCE) is told at once.
 (A3) A channel is told of it once, reminded each day, and told once when it is over; only what the
      channel accepted is noted, channel by channel, and kept across restarts.
 (A4) What nobody was told of ends in silence.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import keel
 from keel import errors
+from keel.mesh import alerts
 from keel.mesh.warnings import KINDS
 
 REPOSITORY = Path(keel.__file__).parent.parent
@@ -104,6 +105,12 @@ def test_the_manual_says_the_exit_status_of_every_error() -> None:
     said = dict(parts())
     for error in error_classes(errors.KeelError):
         assert f"Exit status {int(error.exit)}." in said[error.code], error.code
+
+
+def test_the_manual_names_what_is_alerted_at_once_and_nothing_else() -> None:
+    section = MANUAL.read_text().partition("\n### Alerts\n")[2].partition("\n### ")[0]
+    assert set(re.findall(r"\(#([a-z-]+)\)", section)) == alerts.AT_ONCE
+    assert set(KINDS) >= alerts.AT_ONCE
 
 
 def test_the_manual_names_every_gauge_and_no_other() -> None:
