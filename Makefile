@@ -27,7 +27,7 @@ venv: $(VENV)/done ## the pinned Python environment of developers, cached outsid
 test lives slow coverage kill kill-all fuzz: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: test
-test: venv ## the fast tests (under 60 s): unit, flow, lint of docs
+test: venv ## the fast tests (about a minute): unit, flow, lint of docs
 	$(PY) -m pytest -n 2 --dist worksteal -m "$(FAST)" tests
 
 .PHONY: lives
@@ -53,7 +53,7 @@ kill: venv ## every flow killed at many of its effects; make slow has a few of t
 	$(PY) -m pytest -n 2 --dist worksteal -m long tests/flow
 
 .PHONY: kill-all
-kill-all: venv ## every flow killed at every one of its effects; takes half an hour
+kill-all: venv ## every flow killed at every one of its effects; takes two hours and more
 	$(PY) -m pytest -n 2 --dist worksteal -m exhaustive tests/flow
 
 .PHONY: fuzz
