@@ -55,9 +55,7 @@ def _prompted(stdin: TextIO, stderr: TextIO) -> Token:
     text = ""
     prompt = "token (not shown): "
     with _unseen(stdin):
-        while (line := _line(prompt, stdin, stderr)).strip() or (
-            line and (not text or _more(stdin))
-        ):
+        while not _is_last(line := _line(prompt, stdin, stderr), stdin, begun=bool(text)):
             text += line.strip()
             try:
                 return parse_token(text)
@@ -81,6 +79,11 @@ def _unseen(stdin: TextIO) -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(stdin, termios.TCSAFLUSH, before)
+
+
+def _is_last(line: str, stdin: TextIO, *, begun: bool) -> bool:
+    """Ctrl-D, or an empty line behind a token's beginning that is not amid a paste."""
+    return not line or (begun and not line.strip() and not _more(stdin))
 
 
 def _more(stdin: TextIO) -> bool:
