@@ -161,7 +161,7 @@ def check_revocation(raw: bytes, context: RevocationContext) -> Revocation:
     granted = granted_to(context.ledger, revocation.address, subject)
     if not granted:  # 5
         raise Refused("revocation-unknown", "nothing was ever granted to that node", LOOK)
-    if revocation.time + MAX_SKEW < granted[-1].time:  # 6
+    if granted[-1].time - revocation.time > MAX_SKEW:  # 6
         raise Refused(
             "revocation-old", "the node was granted anew after this was signed", ASK_AGAIN
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from keel.cli import status
 from keel.cli.remove import document, notes
 from keel.errors import Exit, Refused
-from keel.mesh import etcdchange, etcdcrl, etcdremove, etcdstore, store
+from keel.mesh import drafts, etcdchange, etcdcrl, etcdremove, etcdstore, store, wire
 from keel.mesh import remove as remove_flow
 from keel.mesh.duty import Result
 from keel.mesh.etcdstate import Stage
@@ -22,7 +22,7 @@ from keel.types import LOCALHOST
 from tests.fakes.etcd import UNIT, Cluster, Member
 from tests.flow.arranged import arranged
 from tests.flow.kill import tolerate
-from tests.flow.removing import before, member, remove, sign
+from tests.flow.removing import NONCE, before, member, remove, sign
 from tests.flow.test_refusals import disk
 from tests.flow.world import World
 
@@ -297,6 +297,26 @@ def test_for_ten_minutes_the_tend_looks_every_few_seconds_for_the_quorum_that_a_
         world.net.clock.sleep(60.0 * minutes)
         duty = etcdremove.duty(world.host("a"), world.loaded("a"))
         assert (duty.result, duty.open) == (Result.WAITING, soon)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "soon"), [pytest.param(0, True, id="at once"), pytest.param(11, False, id="later")]
+)
+def test_a_vote_that_somebody_dates_to_the_end_of_time_changes_nothing_of_that(
+    world: World, minutes: int, soon: bool
+) -> None:
+    crash(world, "b")
+    sign(world, "a", "c")
+    liar, host = world.loaded("d"), world.host("a")
+    end = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+    vote = drafts.make_vote(
+        liar.roster, liar.identity.signing, world.loaded("b").key, now=end, nonce=NONCE
+    )
+    with store.locked(host, "the mesh"):
+        store.merge_into(host, world.loaded("a"), (wire.encode(vote),))
+    world.net.clock.sleep(60.0 * minutes)
+    duty = etcdremove.duty(host, world.loaded("a"))
+    assert (duty.result, duty.open) == (Result.WAITING, soon)
 
 
 def test_the_answer_of_the_removal_is_lost_and_it_is_seen_to_be_done(world: World) -> None:

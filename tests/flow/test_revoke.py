@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -355,6 +355,11 @@ def test_a_request_is_refused_by_its_own_reason(
         ask(world, "b", raw)
     assert caught.value.reason == rule
     assert (crl(world), etcdstore.load_ledger(world.host("a"))) == before
+
+
+def test_a_request_of_the_last_second_that_there_is_is_one_like_any_other(world: World) -> None:
+    end = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+    assert ask(world, "b", envelope(world, "c", "c", time=end)) == crl(world).number
 
 
 def test_only_the_holder_revokes(world: World) -> None:
