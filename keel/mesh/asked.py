@@ -43,4 +43,4 @@ class Kind:
     obeys: bool = True
     """Whether the sender's standing matters; records prove themselves."""
     bound: Bound = QUICK
-    """How many at once, and how often (L1)."""
+    """How many at once, and how often (keel.mesh.limits, L1)."""

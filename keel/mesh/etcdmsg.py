@@ -313,7 +313,8 @@ def new_record(
     replaces: EtcdMemberId | None = None,
 ) -> ClusterRecord:
     """The record of a formation, with an hour of life from now. `members`: a birth's own, or
-    exactly those that etcd lists; `epoch`: the book's, advanced and durable before (B2)."""
+    exactly those that etcd lists; `epoch`: the book's, advanced and durable before
+    (keel.mesh.birth, B2)."""
     return ClusterRecord(
         mesh=mesh,
         formation=formation.formation,

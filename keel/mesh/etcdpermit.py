@@ -1,4 +1,4 @@
-"""What was judged a moment ago is not judged again: the permit for etcd's first start (G2).
+"""What was judged a moment ago is not judged again: the permit for etcd's first start.
 
 The guard runs before every start in a process of its own, and loading what it needs takes longer
 than its judgement. Whoever starts etcd for a birth has it loaded, judges by the same rules first,

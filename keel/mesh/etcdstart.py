@@ -1,7 +1,8 @@
 """The guard that runs before every start of etcd: observe, judge, write (ExecStartPre).
 
-Owns the order of its writes: the marker is durable before etcd's first start (G4), and what the
-start loads is told in etcd-loaded.json. Decides nothing itself: keel.mesh.etcdguard does.
+Owns the order of its writes: the marker is durable before etcd's first start
+(keel.mesh.etcdguard, G4), and what the start loads is told in etcd-loaded.json. Decides nothing
+itself: keel.mesh.etcdguard does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The holder's end of a renewal: the old intermediate is revoked once the new one was seen in use.
 
-Owns the looking. What is superseded is keel.mesh.renewal's (W6), the revocation etcdrevoke's.
+Owns the looking. What is superseded is keel.mesh.renewal's word, the revocation etcdrevoke's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ WHAT = "the revocation of an intermediate that was renewed"
 
 
 def duty(host: Host, node: Node) -> Duty:
-    """The holder's: revoke what a newer grant replaced, once that was seen in use (N4)."""
+    """The holder's: revoke what a newer grant replaced, once that was seen in use
+    (keel.mesh.renewal, W6)."""
     if etcdstore.load_authority(host) is None:
         return nothing(NAME, "another node holds the root")
     found = renewal.superseded(etcdstore.load_ledger(host), host.clock.now())

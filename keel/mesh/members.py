@@ -11,8 +11,8 @@ member at all is keel.mesh.standing's.
      admission), the nearer, the lower hash. Only records decide, so every node decides alike. An
      admission goes first because somebody else attests it, and its time last because whoever
      admits can write any: so by a puppet only that member takes another's key which, by admitting
-     it once more, could remove it as well (S4). Every join makes a fresh key, so an honest member
-     never claims one that another's admission names.
+     it once more, could remove it as well (keel.mesh.standing, S4). Every join makes a fresh key,
+     so an honest member never claims one that another's admission names.
 (N3) A member whose claim loses stays a member without a WireGuard key, and both are warned of.
 (N4) Two live members of one name both stay, shown as name~hex of their signing keys. A member has
      every name that an admitter gave it: whoever admits another's member once more, under another

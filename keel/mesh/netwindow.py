@@ -40,9 +40,9 @@ def refuse_open(host: Host) -> None:
 
 
 def open_window(host: Host, spec: Spec, change: Callable[[Node], Change]) -> Window:
-    """Arm and apply a change (W1). `change` is asked twice, before the ping and under the lock; it
-    raises Refused when the node forbids it. Refused (window-open) while another waits. What the
-    machine does not take, as a port that is taken, is undone at once."""
+    """Arm and apply a change (keel.mesh.window, W1). `change` is asked twice, before the ping and
+    under the lock; it raises Refused when the node forbids it. Refused (window-open) while another
+    waits. What the machine does not take, as a port that is taken, is undone at once."""
     with store.locked(host, "the mesh"):
         refuse_open(host)
         node = store.require(host)

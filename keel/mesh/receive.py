@@ -101,8 +101,8 @@ def _act(
 
 
 def _in_turn(doors: Doors) -> GiveEtcdPart:
-    """What the registry adds to a join; while too many are asked for, the reason (A3): the joiner
-    is a member all the same, and its own tend asks for the rest."""
+    """What the registry adds to a join; while too many are asked for, the reason (keel.mesh.admit,
+    A3): the joiner is a member all the same, and its own tend asks for the rest."""
 
     def give(host: Host, node: Node, claim: Claim) -> EtcdPart:
         with doors.turns.taken(JOIN, claim.ed25519, ADMITS, host.clock.monotonic()):

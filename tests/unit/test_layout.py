@@ -150,6 +150,26 @@ def test_a_module_is_short_says_what_it_owns_and_hides_no_line(path: Path) -> No
         assert ast.get_docstring(ast.parse(text))
 
 
+RULE = r"[A-Z]\d{1,2}"
+ROWS = re.compile(r"[MEROPQ]\d{1,2}")
+"""The requirements' own names (docs/evidence/rows.md)."""
+
+
+def test_a_rule_that_is_cited_is_the_module_s_own_or_a_requirement() -> None:
+    """Another module's is cited with that module's name: `(keel.mesh.window, W1)`."""
+    strange = {}
+    for path in MODULES:
+        text = path.read_text()
+        own = set(re.findall(rf"(?:^|; )\(({RULE})\)", text, flags=re.MULTILINE))
+        cited = {
+            rule
+            for rules in re.findall(rf"\(({RULE}(?:(?:, | to ){RULE})*)\)", text)
+            for rule in re.findall(RULE, rules)
+        }
+        strange[name_of(path)] = {rule for rule in cited - own if not ROWS.fullmatch(rule)}
+    assert {name: rules for name, rules in strange.items() if rules} == {}
+
+
 def test_the_map_of_the_mesh_shows_every_room_once_and_which_are_pure() -> None:
     text = (REPOSITORY / "keel" / "mesh" / "__init__.py").read_text()
     rooms = [
