@@ -10,16 +10,8 @@ from typing import Any
 import pytest
 
 from keel.cli.main import main
-from tests.flow.arranged import arranged
-from tests.flow.test_window import edit, mesh_of, over_ssh
+from tests.flow.test_window import edit, over_ssh, three_members
 from tests.flow.world import World
-
-
-@arranged
-def three_members(scratch: Path) -> World:
-    made = World(scratch)
-    mesh_of(made, "abc")
-    return made
 
 
 @pytest.fixture
