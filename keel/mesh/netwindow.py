@@ -48,7 +48,8 @@ def open_window(host: Host, spec: Spec, change: Callable[[Node], Change]) -> Win
         node = store.require(host)
         wanted = change(node)
     others = [one for one in talk.others(node) if window.may_witness(wanted, one.key)]
-    host.console.waiting(f"asking {_names(others)} for an answer before the change")
+    if others:
+        host.console.waiting(f"asking {_names(others)} for an answer before the change")
     witnesses = [
         member.key for member in spread.answered(spread.ping(host, node, others, full=True))
     ]

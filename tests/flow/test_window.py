@@ -413,6 +413,15 @@ def test_while_one_waits_other_changes_are_refused_and_change_nothing(
     assert seen(world, "a") == machine
 
 
+def test_nobody_is_asked_about_the_removal_of_the_only_other_member(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    mesh_of(world, "ab")
+    said = world.net.nodes["a"].console.waited
+    before, carried = len(said), len(world.net.exchanges)
+    assert isinstance(world.remove("a", "b"), Incomplete)
+    assert (said[before:], world.net.exchanges[carried:]) == ([], [])
+
+
 def test_of_two_changes_at_once_the_one_that_armed_first_stands(world: World) -> None:
     """The other one has looked already, and asks the members just then."""
     world.net.delay("a", "c", 1.0)
