@@ -134,30 +134,31 @@ def load(host: Host) -> Alerts:
 
 
 def _look(host: Host, spec: Spec) -> tuple[tuple[Warning, ...], tuple[Sample, ...]]:
-    """Every warning that holds, and the gauges of the same look (T3). A pass that does not look
-    loads nothing for it."""
+    """Every warning that holds, and the gauges of the same look (T3). A failure is among them also
+    where status tells it as the reason of another warning: it waits for no five minutes (A2). A
+    pass that does not look loads nothing for it."""
     from keel.mesh import etcdwarnings, gauges, report, status
 
     now = host.clock.now()
     try:
         seen, etcd = status.whole(host, spec)
         found = report.warnings(spec, seen, etcd, now)
+        found = (*found, *(one for one in _failures(host) if one not in found))
         quorum = etcdwarnings.fault_tolerance(seen, etcd)
         every = gauges.samples(seen, etcd, found, tended=now, quorum=quorum, version=VERSION)
     except KeelError as error:
-        found = _of_failures(host, error)
+        blind = warn("etcd-failed", subject="status", detail=error.summary(), remedy=error.remedy())
+        found = (*_failures(host), blind)
         every = tended.silence(now, found)
     return found, every
 
 
-def _of_failures(host: Host, error: KeelError) -> tuple[Warning, ...]:
-    failures = etcdstore.load_failures(host).entries
-    kept = [
+def _failures(host: Host) -> tuple[Warning, ...]:
+    """Whatever a duty fails of, as it is told."""
+    return tuple(
         warn("etcd-failed", subject=one.subject, detail=one.text, remedy=one.remedy)
-        for one in failures
-    ]
-    blind = warn("etcd-failed", subject="status", detail=error.summary(), remedy=error.remedy())
-    return (*kept, blind)
+        for one in etcdstore.load_failures(host).entries
+    )
 
 
 def _send(host: Host, channel: AlertChannel, items: Sequence[Item]) -> str | None:

@@ -469,6 +469,17 @@ def test_what_keeps_etcd_down_is_told_once_though_its_tend_fails_of_it(tmp_path:
     assert found == [("etcd-down", SPARE), ("etcd-failed", "")]
 
 
+def test_what_keeps_etcd_down_is_alerted_at_once_as_what_its_tend_fails_of(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    data_lost_and_tended(world)
+    world.net.clock.sleep(61)
+    world.tend("c")
+    said = [one for one in world.net.nodes["c"].console.said if one.startswith("alert: ")]
+    assert [one.partition(": the cluster was")[0] for one in said] == [
+        "alert: critical: etcd: etcd failed"
+    ]
+
+
 def test_a_voter_that_is_no_node_of_the_mesh_is_told_as_such_alone(tmp_path: Path) -> None:
     world = World(tmp_path)
     formed(world)
