@@ -17,10 +17,13 @@ from keel.mesh.duty import Result
 from keel.mesh.etcdstate import Stage
 from keel.mesh.expulsion import Consent
 from keel.mesh.removal import Mode
+from keel.mesh.window import Means
 from keel.outcome import Done, Incomplete
 from keel.types import LOCALHOST
+from keel.unitnames import TEND_UNIT
 from tests.fakes.etcd import UNIT, Cluster, Member
 from tests.flow.arranged import arranged
+from tests.flow.growing import grow, three_voters, voters
 from tests.flow.kill import tolerate
 from tests.flow.removing import NONCE, before, member, remove, sign
 from tests.flow.test_refusals import disk
@@ -255,8 +258,13 @@ def test_without_a_quorum_it_stays_listed_until_any_tend_with_the_evidence_can(
     world: World,
 ) -> None:
     crash(world, "b")
-    found = remove(world, "a", "c")
+    sign(world, "a", "c")
+    remover = world.net.nodes["a"]
+    remover.effects.done.clear()
+    key = world.loaded("c").key
+    found = etcdremove.after_removal(world.host("a"), world.loaded("a"), key, "c")
     assert found.waiting[0].what == "the end of c's place in etcd"
+    assert f"start {TEND_UNIT}" in remover.effects.done
     assert listed(world) == {"a", "b", "c"}
     duty = etcdremove.duty(world.host("a"), world.loaded("a"))
     assert duty.result is Result.WAITING
@@ -317,6 +325,36 @@ def test_a_vote_that_somebody_dates_to_the_end_of_time_changes_nothing_of_that(
     world.net.clock.sleep(60.0 * minutes)
     duty = etcdremove.duty(host, world.loaded("a"))
     assert (duty.result, duty.open) == (Result.WAITING, soon)
+
+
+@arranged
+def five_voters(scratch: Path) -> World:
+    made = three_voters(scratch)
+    for last in "de":
+        made.join(last, made.invite("a"))
+        grow(made, *"abcde"[: 1 + "abcde".index(last)])
+    made.timers()
+    return made
+
+
+def test_of_two_that_go_the_second_waits_when_another_voter_failed_meanwhile(
+    tmp_path: Path,
+) -> None:
+    """etcd would take it out: by its own count the one that goes helps to the end."""
+    world = five_voters(tmp_path)
+    for name in "de":
+        sign(world, "a", name)
+
+    def b_fails(text: str) -> bool:
+        if text.startswith("etcd answer remove"):
+            world.net.nodes["b"].power_off()
+        return False
+
+    world.net.nodes["a"].effects.crash_on = b_fails
+    duty = etcdremove.duty(world.host("a"), world.loaded("a"))
+    assert [one.waiting_for for one in duty.waiting] == ["b"]
+    assert len(voters(world)) == 4
+    assert serves(world, "a")
 
 
 def test_the_answer_of_the_removal_is_lost_and_it_is_seen_to_be_done(world: World) -> None:
@@ -515,6 +553,19 @@ def test_of_two_voters_neither_goes_while_etcd_goes_on_counting_it(
     world.tend("a")
     assert listed(world) == {"a", "b"}
     assert world.loaded("b").key in world.loaded("a").blocked
+
+
+def test_a_block_by_a_voter_costs_no_fault_tolerance_and_says_nothing_of_it(world: World) -> None:
+    subject = member(world, "b", "c")
+    host, node = world.host("b"), world.loaded("b")
+    told = {
+        means: etcdremove.before_removal(
+            host, node, subject, command="keel mesh remove c", means=means, dry_run=True
+        )
+        for means in (Means.BLOCK, Means.REMOVAL)
+    }
+    assert told[Means.BLOCK] == ()
+    assert told[Means.REMOVAL]
 
 
 def test_a_block_by_a_node_that_carries_no_etcd_passes_no_gates(tmp_path: Path) -> None:
