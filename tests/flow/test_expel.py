@@ -156,6 +156,19 @@ def test_a_node_without_etcd_lets_go_who_may(world: World) -> None:
     assert before(world, "d", "c")
 
 
+def test_whoever_waits_for_a_place_is_no_voter_that_a_node_without_etcd_counts(
+    world: World,
+) -> None:
+    world.node("e")
+    world.net.cut("a", "e")
+    world.join("e", world.invite("b"))
+    world.settle()
+    world.sync("d")
+    assert etcdstore.load_cluster(world.host("e")).stage is Stage.IDLE
+    assert world.loaded("d").view.by_key(world.loaded("e").key) is not None
+    assert before(world, "d", "c")
+
+
 def test_the_last_but_one_is_refused_without_the_operator_s_word(world: World) -> None:
     two_voters(world)
     with pytest.raises(Refused) as caught:
@@ -397,6 +410,18 @@ def test_nothing_is_asked_of_etcd_once_the_list_was_seen_to_be_clean(world: Worl
     node.effects.done.clear()
     assert etcdremove.duty(world.host("b"), world.loaded("b")).result is Result.NOTHING
     assert node.effects.done == []
+
+
+def test_a_removed_member_that_somebody_added_again_is_taken_out_again(world: World) -> None:
+    """The list was seen to be clean; the holder's next record tells every member that it is not."""
+    address = world.loaded("c").address.compressed
+    remove(world, "a", "c")
+    world.timers("a", "b")
+    assert listed(world) == {"a", "b"}
+    world.host("a").etcd_at(LOCALHOST).add_learner(f"https://[{address}]:2380")
+    world.timers("a", "b", seconds=10.0)
+    world.timers("a", "b", seconds=10.0)
+    assert len(cluster(world).members) == 2
 
 
 def test_who_is_in_no_cluster_takes_nobody_out(world: World) -> None:
