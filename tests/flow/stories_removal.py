@@ -144,8 +144,8 @@ def revoked(world: World) -> None:
 
 
 STORIES = {
-    "removal of a voter, the holder": Story(three_voters, remove, remove_again, expelled, "a", 138),
-    "removal of a voter, the other": Story(three_voters, remove, remove_again, expelled, "b", 120),
+    "removal of a voter, the holder": Story(three_voters, remove, remove_again, expelled, "a", 134),
+    "removal of a voter, the other": Story(three_voters, remove, remove_again, expelled, "b", 116),
     "leave of a voter, itself": Story(three_voters, leave, leave_again, c_left, "c", 50),
     "leave of a voter, the holder": Story(three_voters, leave, leave_again, c_left, "a", 40),
     "revocation": Story(three_voters, revoke, revoke_again, revoked, "a", 78),
