@@ -105,6 +105,8 @@ def knock(
         ):
             tls.sendall(f"GET {PATHS[port]} HTTP/1.0\r\nHost: etcd\r\n\r\n".encode())
             answer = tls.recv(100)
+    except TimeoutError:
+        return f"no answer in {SECONDS} s"  # which refuses nobody
     except OSError as error:
         return f"refused: {error.__class__.__name__}: {str(error)[:60]}"
     return answer.decode("ascii", "replace").split("\r")[0] or "refused: closed without an answer"
