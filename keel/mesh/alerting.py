@@ -135,8 +135,8 @@ def load(host: Host) -> Alerts:
 
 def _look(host: Host, spec: Spec) -> tuple[tuple[Warning, ...], tuple[Sample, ...]]:
     """Every warning that holds, and the gauges of the same look (T3). A failure is among them also
-    where status tells it as the reason of another warning: it waits for no five minutes (A2). A
-    pass that does not look loads nothing for it."""
+    where status tells it as the reason of another warning: it waits for no five minutes
+    (keel.mesh.alerts, A2). A pass that does not look loads nothing for it."""
     from keel.mesh import etcdwarnings, gauges, report, status
 
     now = host.clock.now()
