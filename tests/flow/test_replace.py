@@ -106,6 +106,22 @@ def test_lost_data_comes_back_under_a_new_id(world: World, name: str) -> None:
     assert own_id(world, name) != before
 
 
+def test_one_that_has_the_record_of_its_new_place_is_signed_no_other_before_it_starts(
+    world: World,
+) -> None:
+    lose(world, "b")
+    guard = world.etcd.guards["b"]
+    world.etcd.guards["b"] = lambda: False
+    recover(world, "b")
+    world.timers(*BORN, seconds=7.0)
+    before = etcdstore.load_book(world.host("a")).epoch
+    for _ in range(2):
+        world.timers(*BORN, seconds=7.0)
+    assert etcdstore.load_book(world.host("a")).epoch == before
+    world.etcd.guards["b"] = guard
+    whole_again(world, "b")
+
+
 def test_the_command_shows_its_plan_and_then_does_it(world: World) -> None:
     lose(world, "b")
     shown = Recover(dry_run=True).run(world.host("b"))
