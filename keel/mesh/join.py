@@ -425,8 +425,9 @@ def _say_hello(host: Host, node: Node, member: Member, deadline: Deadline) -> No
     """One answered hello; PeerError when the deadline passes or the member refuses."""
     body = Hello(digest=roster.digest(node.roster), record=selfrecord.newest(node))
     while True:
+        asked = host.clock.now()
         try:
-            talk.ask(
+            said = talk.ask(
                 host,
                 node,
                 member,
@@ -442,4 +443,5 @@ def _say_hello(host: Host, node: Node, member: Member, deadline: Deadline) -> No
             host.console.waiting(f"waiting for {member.display} to confirm")
             host.clock.sleep(RETRY_SECONDS)
             continue
+        talk.keep_first_clock(host, said.time, asked=asked)
         return

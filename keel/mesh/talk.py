@@ -97,6 +97,12 @@ def keep_clocks(host: Host, said: Iterable[datetime], *, asked: datetime) -> Non
     store.keep_hint(host, host.paths.clocks, codec.dumps(heard))
 
 
+def keep_first_clock(host: Host, said: datetime, *, asked: datetime) -> None:
+    """The same of one member's answer before the first sync; what a sync heard of many stays."""
+    if not judge_clock(host).heard:
+        keep_clocks(host, (said,), asked=asked)
+
+
 def keep_time(host: Host) -> None:
     """Keep the time as the highest seen, when somebody vouches for it; NTP is asked only when
     nobody was heard in this boot."""

@@ -96,6 +96,23 @@ def test_a_holder_of_a_wrong_clock_grants_nothing(world: World) -> None:
     etcdcredentials.grant_oneself(world.host("a"), world.loaded("a"))
 
 
+def test_the_inviter_that_confirmed_a_join_vouches_for_the_joiners_clock(world: World) -> None:
+    """Before its first sync: without NTP it would wait a minute for its first certificate."""
+    assert not talk.clock_is_unheard(world.host("c"), world.loaded("c"))
+    assert doctor.look_at_clock(world.host("c")).why == ""
+
+
+def test_a_join_given_again_keeps_what_a_sync_heard_of_many(world: World) -> None:
+    token = world.invite("a")
+    world.node("d")
+    world.join("d", token)
+    for name in "bcd":
+        world.sync(name)
+    heard = talk.judge_clock(world.host("d")).heard
+    world.join("d", token)
+    assert talk.judge_clock(world.host("d")).heard == heard == 3
+
+
 def test_one_member_of_a_wrong_clock_does_not_hold_up_the_others(world: World) -> None:
     world.net.nodes["c"].clock.wrong_by = WRONG
     world.sync("a")
