@@ -96,7 +96,7 @@ def is_voter(lab: Lab, name: Name) -> bool:
     return found.returncode == 0
 
 
-ETCDCTL = f'set -- --command-timeout=60s "$@"\n{registry.ETCDCTL}'
+ETCDCTL = f'set -- --command-timeout=30s "$@"\n{registry.ETCDCTL}'
 
 
 def put(lab: Lab, name: Name, key: str, value: str) -> None:
