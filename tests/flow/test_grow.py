@@ -390,6 +390,18 @@ def test_whoever_can_not_run_etcd_any_more_leaves_the_line(world: World) -> None
     assert growth.in_line(etcdstore.load_queue(world.host("a"))) == ()
 
 
+def test_whom_the_holder_has_blocked_stands_in_no_line(world: World) -> None:
+    off(world, "c")
+    world.join("d", world.invite("b"))
+    world.timers("a", "b", "d")
+    key = world.loaded("d").key
+    assert key in growth.in_line(etcdstore.load_queue(world.host("a")))
+    world.remove("a", "d")
+    assert key in world.loaded("a").blocked
+    membership(world)
+    assert growth.in_line(etcdstore.load_queue(world.host("a"))) == ()
+
+
 def test_one_who_asks_again_is_given_the_record_again(world: World) -> None:
     world.join("d", world.invite("a"))
     joiner = Party(address=world.loaded("d").address, key=world.loaded("d").key)
