@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 from keel.ports import Proc, UnitRuns, UnitState
 
@@ -30,8 +31,9 @@ _STARTS = frozenset({"condition", "start-pre", "start", "start-post"})
 class Systemd:
     """keel.ports.Units. A unit that does not exist is inactive and has an empty `enabled`."""
 
-    def __init__(self, proc: Proc) -> None:
+    def __init__(self, proc: Proc, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._proc = proc
+        self._monotonic = monotonic
 
     def state(self, unit: str) -> UnitState:
         asked = [f"--property={name}" for name in _PROPERTIES]
@@ -80,7 +82,7 @@ class Systemd:
         self._proc.run(["systemctl", "daemon-reload"], timeout_seconds=BLOCK_SECONDS)
 
     def schedule(self, unit: str, *, seconds: float) -> None:
-        argv = ["systemd-run", "--quiet", f"--unit={unit}", f"--on-active={seconds:.0f}s"]
+        argv = ["systemd-run", "--quiet", f"--unit={unit}", self._at(seconds)]
         # Without it a timer of seconds may come a minute late.
         accurate = "--timer-property=AccuracySec=1s"
         self._proc.run([*argv, accurate], timeout_seconds=ASK_SECONDS)
@@ -92,6 +94,18 @@ class Systemd:
 
     def scheduled(self, unit: str) -> bool:
         return self.state(_timer_of(unit)).active == "active"
+
+    def _at(self, seconds: float) -> str:
+        """From systemd's own start: what is counted from the timer's begins anew with each
+        daemon-reload, as packages and people make them."""
+        name = "UserspaceTimestampMonotonic"
+        done = self._proc.run(
+            ["systemctl", "show", "--value", f"--property={name}"], timeout_seconds=ASK_SECONDS
+        )
+        started = done.stdout.decode("ascii", "replace").strip()
+        if not started.isdecimal():
+            return f"--on-active={seconds:.0f}s"
+        return f"--on-startup={self._monotonic() - int(started) / 1e6 + seconds:.3f}s"
 
     def _change(self, verb: str, *units: str, block: bool) -> None:
         how = [] if block else ["--no-block"]

@@ -231,20 +231,27 @@ def test_units_are_changed_by_these_commands() -> None:
     ]
 
 
+def test_a_systemd_that_does_not_say_when_it_started_counts_from_now() -> None:
+    proc = FakeProc()
+    Systemd(proc).schedule("a.service", seconds=120)
+    assert proc.calls[1].argv[3] == "--on-active=120s"
+
+
 def test_a_unit_is_scheduled_to_the_second_and_unscheduled_again() -> None:
     proc = FakeProc()
-    units = Systemd(proc)
+    units = Systemd(proc, monotonic=lambda: 1000.25)
+    proc.answers["systemctl", "show", "--value"] = b"400000000\n"
     units.schedule("a.service", seconds=120)
     proc.answers["systemctl", "stop"] = Completed(returncode=5, stdout=b"", stderr=b"not loaded")
     units.unschedule("a.service")
     proc.answers["systemctl", "show"] = b"ActiveState=active\n"
     assert units.scheduled("a.service")
-    assert [call.argv for call in proc.calls[:2]] == [
+    assert [call.argv for call in proc.calls[1:3]] == [
         (
             "systemd-run",
             "--quiet",
             "--unit=a.service",
-            "--on-active=120s",
+            "--on-startup=720.250s",
             "--timer-property=AccuracySec=1s",
         ),
         ("systemctl", "stop", "--", "a.timer"),
