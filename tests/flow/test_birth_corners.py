@@ -90,6 +90,7 @@ def test_those_who_were_granted_earlier_form_first(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.lives
 def test_who_joins_while_a_formation_without_a_quorum_stands_waits_until_it_is_given_up(
     tmp_path: Path,
 ) -> None:
