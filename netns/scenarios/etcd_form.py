@@ -15,6 +15,7 @@ from typing import Any
 
 from netns import mesh, registry
 from netns.lab import Lab
+from netns.process import PATIENCE_SECONDS
 from netns.scenario import SHORT, STANDARD, Report
 from netns.topology import Name, Quality, names
 
@@ -29,12 +30,9 @@ ALL = names(4)
 """Who forms, and who is cut off meanwhile."""
 A, B, C = EVERYONE
 FORM = ["keel", "mesh", "etcd", "form"]
-FORM_SECONDS = 300  # no measure of it: a loaded machine took 110
 TIMERS = ("keel-mesh-sync.timer", "keel-mesh-etcd.timer")
 PASSES = ("keel-mesh-sync.service", "keel-mesh-etcd.service")
 VOLATILE = ["/proc", "/sys", "/run", "/dev", "/tmp", "/var/log", "/var/tmp", "/var/cache"]
-BACK_SECONDS = 30
-LATE_SECONDS = 150  # its sync's timer, then its tend, the holder's; then it has to catch up
 
 
 def run(lab: Lab, report: Report) -> None:
@@ -76,7 +74,7 @@ def dry_run(lab: Lab, report: Report) -> None:
     together(lab, ["systemctl", "stop", *TIMERS])
     together(lab, ["systemctl", "start", *PASSES])  # one that runs has ended when this returns
     before = {name: disk(lab, name) for name in ALL}
-    done = lab.exec(A, [*FORM, "--dry-run", "--json"], timeout=FORM_SECONDS)
+    done = lab.exec(A, [*FORM, "--dry-run", "--json"], timeout=PATIENCE_SECONDS)
     planned = json.loads(done.stdout)
     actions = [step["action"] for step in planned["steps"]]
     wanted = [*["reserve"] * 4, "make-root", "grant-self", *["enrol"] * 3, "give-birth"]
@@ -120,7 +118,11 @@ def two_apart(lab: Lab, report: Report) -> None:
     for pair in ((A, B), (B, A)):
         lab.set_direction(*pair, STANDARD)
     for name in EVERYONE:
-        lab.wait(partial(hears_the_others, lab, name), 60, f"{name} to see the other two up again")
+        lab.wait(
+            partial(hears_the_others, lab, name),
+            PATIENCE_SECONDS,
+            f"{name} to see the other two up again",
+        )
 
 
 def hears_the_others(lab: Lab, name: Name) -> bool:
@@ -151,7 +153,7 @@ def member_cut(lab: Lab, report: Report) -> None:
     cut, other = [name for name in EVERYONE if name != leader]
     term = term_at(lab, leader)
     lab.cut(cut)
-    lab.wait(lambda: not registry.is_voter(lab, cut), 60, f"{cut} to see no leader")
+    lab.wait(lambda: not registry.is_voter(lab, cut), PATIENCE_SECONDS, f"{cut} to see no leader")
     with ThreadPoolExecutor(3) as pool:
         read = pool.submit(registry.etcdctl, lab, cut, "get", "formed", check=False)
         says = pool.submit(mesh.status, lab, cut)
@@ -161,7 +163,7 @@ def member_cut(lab: Lab, report: Report) -> None:
         told(report, cut, says.result())
     lab.heal(cut)
     took = lab.wait(
-        partial(reads, lab, cut, "cut", "while it was cut"), BACK_SECONDS, f"{cut} to catch up"
+        partial(reads, lab, cut, "cut", "while it was cut"), PATIENCE_SECONDS, f"{cut} to catch up"
     )
     report.note(f"{cut} has caught up by itself {took:.1f} s after the cut")
     report.expect(
@@ -177,11 +179,11 @@ def leader_cut(lab: Lab, report: Report) -> None:
     lab.cut(old)
     with ThreadPoolExecutor(1) as pool:
         read = pool.submit(registry.etcdctl, lab, old, "get", "formed", check=False)
-        took = registry.wait_for_write(lab, others[0], "elected", "by two", BACK_SECONDS)
+        took = registry.wait_for_write(lab, others[0], "elected", "by two", PATIENCE_SECONDS)
         report.note(f"{old}, the leader, is cut: the others write again after {took:.1f} s")
         report.expect(read.result().returncode != 0, f"{old} serves no linearizable read")
     lab.heal(old)
-    lab.wait(partial(reads, lab, old, "elected", "by two"), BACK_SECONDS, f"{old} to catch up")
+    lab.wait(partial(reads, lab, old, "elected", "by two"), PATIENCE_SECONDS, f"{old} to catch up")
     report.expect(leader_of(lab) in others, f"{old} is back and follows {leader_of(lab)}")
 
 
@@ -192,7 +194,7 @@ def comes_later(lab: Lab, report: Report) -> None:
     report.expect(not silent, "d was left out, and knows of no cluster")
     lab.heal(D)
     begun = time.monotonic()
-    registry.wait_for_voters(lab, (D,), LATE_SECONDS)
+    registry.wait_for_voters(lab, (D,), PATIENCE_SECONDS)
     report.note(f"d votes {time.monotonic() - begun:.0f} s after its link is back")
     after = registry.judge_one_cluster(lab, report, ALL, "later")
     report.expect(after.identity == before, "in the cluster that the three formed without it")
@@ -212,7 +214,7 @@ def told(report: Report, name: Name, found: mesh.Status) -> None:
 def form(lab: Lab, name: Name, *, without: Sequence[Name] = ()) -> tuple[int, dict[str, Any]]:
     """The command's exit status and document, whatever comes of it."""
     argv = [*FORM, "--json", *(word for one in without for word in ("--without", one))]
-    done = lab.exec(name, argv, timeout=FORM_SECONDS, check=False)
+    done = lab.exec(name, argv, timeout=PATIENCE_SECONDS, check=False)
     return done.returncode, json.loads(done.stdout)
 
 
