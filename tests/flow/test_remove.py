@@ -227,6 +227,14 @@ def test_trust_lifts_a_block_and_trust_list_shows_both(world: World) -> None:
     assert "member-blocked" not in codes(world, "b")
 
 
+def test_who_was_blocked_here_and_then_removed_for_all_is_no_warning_any_more(world: World) -> None:
+    removed(world, "b", "c")
+    assert "member-blocked" in codes(world, "b")
+    removed(world, "a", "c")
+    world.settle()
+    assert "member-blocked" not in codes(world, "b")
+
+
 def test_votes_block_here_at_once_and_count_with_more_than_half(world: World) -> None:
     """Three of four: each vote blocks where it was cast, the third takes it from all."""
     first = removed(world, "b", "d", Mode.VOTE)
