@@ -87,6 +87,17 @@ def test_a_clusters_etcd_is_not_halted_whoever_asks(
     assert world.net.nodes["b"].units.state(UNIT) == before
 
 
+def test_an_etcd_that_answers_nothing_and_whose_leader_nobody_noted_is_halted(
+    tmp_path: Path,
+) -> None:
+    world = three_voters(tmp_path)
+    before_the_leader_is_noted(world)
+    with_etcd_down(world)
+    assert world.net.nodes["b"].units.state(UNIT).enabled != "masked"
+    fence.narrowed(world.net.nodes["b"]).passes("halt")
+    assert world.net.nodes["b"].units.state(UNIT).enabled == "masked"
+
+
 def test_the_channel_reads_and_writes_keels_own_state_and_nothing_of_etcds(tmp_path: Path) -> None:
     world = three_voters(tmp_path)
     host = fence.narrowed(world.net.nodes["b"])
