@@ -251,9 +251,9 @@ def _phase(host: Host, spec: Spec, node: Node, stage: Stage, status: EtcdStatus 
             could = sum(one.capability is Capability.ETCD for one in node.view.members)
             known = holder_of(host, node) is not None
             return Phase.WAITING if known or could >= BIRTH_SIZE else Phase.NONE
-        case Stage.STARTING:
+        case Stage.STARTING if status is None or status.leader == 0:
             return Phase.FORMING
-        case Stage.FORMED:
+        case _:  # a pass has yet to note the leader that its etcd follows
             return Phase.LEARNER if status is not None and status.learner else Phase.VOTER
 
 

@@ -376,6 +376,19 @@ def test_a_member_that_the_mesh_does_not_know_is_shown_by_its_address(tmp_path: 
     assert names == ["a", "b", "c", "fd00::7"]
 
 
+def test_a_member_whose_etcd_follows_a_leader_forms_no_more_before_a_pass_notes_it(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    formed(world)
+    host = world.host("b")
+    starting = replace(etcdstore.load_cluster(host), stage=etcdstate.Stage.STARTING)
+    etcdstore.save_cluster(host, starting)
+    assert cli.look(host)["etcd"]["phase"] == "voter"  # type: ignore[index]
+    world.net.nodes["b"].units.stop("etcd.service")
+    assert cli.look(host)["etcd"]["phase"] == "forming"  # type: ignore[index]
+
+
 def test_a_node_that_never_took_a_record_knows_no_list(tmp_path: Path) -> None:
     world = World(tmp_path)
     two_ready(world)
