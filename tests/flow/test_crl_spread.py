@@ -86,16 +86,32 @@ def test_a_lower_one_and_a_strangers_are_not_taken(world: World) -> None:
     world.settle()
     host, node = world.host("b"), world.loaded("b")
     older = next(e.raw for e in node.roster.entries.values() if e.kind == CRL)
-    now = host.clock.now()
-    stranger = etcdcrl.new_crl(pki.root(now=now), (), number=number + 9, now=now)
-    body = CrlRecord(
-        mesh=node.mesh, ed25519=node.key, generation=1, number=number + 9, der=stranger
-    )
-    forged = wire.encode(wire.seal(CRL, body, node.identity.signing))
+    forged = strangers_record(world, "b", number + 9)
     with store.locked(host, "the mesh"):
         store.save_roster(host, roster.merge(node.roster, (older, forged)).roster)
     assert tend(world, "b").result is Result.NOTHING
     assert crl(world, "b").number == number
+
+
+def strangers_record(world: World, name: str, number: int) -> bytes:
+    """What a member tells of a CRL that no root of this mesh signed."""
+    node, now = world.loaded(name), world.host(name).clock.now()
+    stranger = etcdcrl.new_crl(pki.root(now=now), (), number=number, now=now)
+    body = CrlRecord(mesh=node.mesh, ed25519=node.key, generation=1, number=number, der=stranger)
+    return wire.encode(wire.seal(CRL, body, node.identity.signing))
+
+
+def test_a_member_that_tells_of_a_higher_number_keeps_no_crl_of_the_holder_back(
+    world: World,
+) -> None:
+    host = world.host("a")
+    with store.locked(host, "the mesh"):
+        store.merge_into(host, world.loaded("a"), (strangers_record(world, "b", OLD),))
+    number = issue(world)
+    assert number < OLD
+    assert tend(world, "a").result is Result.DONE
+    world.settle()
+    assert [crl(world, name).number for name in "abc"] == [number] * 3
 
 
 @pytest.mark.parametrize("late", [True, False], ids=["the older one", "the newer one"])
