@@ -77,6 +77,7 @@ def test_two_that_join_at_once_come_in_one_after_the_other(world: World) -> None
     assert [error for _, error in world.refused] == []
     for name in "de":
         assert etcdstore.load_failures(world.host(name)).entries == ()
+        assert etcdstore.load_queue(world.host(name)).entries == ()
         assert world.host(name).etcd_at(LOCALHOST).get(b"early") == b"kept"
 
 
