@@ -12,6 +12,7 @@ from keel.errors import EtcdError, KeelError, PeerError
 from keel.mesh import (
     birth,
     etcdcert,
+    etcdown,
     etcdreserve,
     etcdstore,
     etcdtaken,
@@ -143,7 +144,9 @@ def _view(
     book, cluster = etcdstore.load_book(host), etcdstore.load_cluster(host)
     holder = holder_of(host, node)
     begun = cluster.stage is not Stage.IDLE or birth.standing(book, host.clock.now()) is not None
-    formed = cluster.stage is Stage.FORMED
+    # a pass of the tend has yet to note the leader that this node's etcd follows
+    led = cluster.stage is Stage.STARTING and etcdown.sees_leader(host)
+    formed = cluster.stage is Stage.FORMED or led
     return FormView(
         name=_name(node, node.key),
         key=node.key,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import timedelta
 from ipaddress import IPv6Address
 from pathlib import Path
@@ -15,7 +16,7 @@ from keel.mesh import etcd, etcdreserve, etcdstore, store, talk
 from keel.mesh.etcdformdoors import ENROLLED, ENROLMENT, RESERVE
 from keel.mesh.etcdholder import holder_of
 from keel.mesh.etcdids import peer_url
-from keel.mesh.etcdstate import Wanted
+from keel.mesh.etcdstate import Stage, Wanted
 from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.forming import Action
 from keel.mesh.formmsg import (
@@ -27,7 +28,7 @@ from keel.mesh.formmsg import (
     ReserveAnswer,
 )
 from keel.mesh.server import HttpReply
-from keel.outcome import Done, Incomplete
+from keel.outcome import Done, Incomplete, Plan
 from tests.fakes.host import Handler
 from tests.fakes.machine import CountedLocks
 from tests.flow.arranged import arranged
@@ -226,6 +227,23 @@ def test_who_is_left_out_is_waited_for_once(tmp_path: Path) -> None:
     said = world.net.nodes["a"].console.waited
     asked = [line for line in said if line.startswith("asking")]
     assert asked == ["asking b, c, d", *["asking b, c"] * 4]
+
+
+def test_formed_again_before_a_pass_noted_the_leader_it_waits_for_nobody_who_is_silent(
+    tmp_path: Path,
+) -> None:
+    """As after the birth: it was formed without d, and is a cluster now."""
+    world = without_root(tmp_path, "abcd")
+    world.net.nodes["d"].power_off()
+    world.form("a", "d")
+    world.settle()
+    world.rest("a", "b", "c")
+    host = world.host("a")
+    starting = replace(etcdstore.load_cluster(host), stage=Stage.STARTING)
+    etcdstore.save_cluster(host, starting)
+    noted = "etcd runs here as a member of the cluster"
+    assert world.form("a") == Done(value=Plan(), changed=(noted,))
+    assert world.form("a") == Done(value=Plan(), changed=())
 
 
 # --- refusals, each by its own reason
