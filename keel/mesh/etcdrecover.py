@@ -11,6 +11,8 @@ Rules:
 (R3) Data is moved aside, never deleted, after etcd was stopped and before it starts anew.
 (R4) The new place begins at least where the peers saw this disk live last, so that it is not taken
      for a restored one again.
+(R5) The command, the tend and the holder's pass may bring the place at once: the first that does
+     is right, and nobody is refused for having come second.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from keel.mesh import etcdgrow, etcdown, etcdstate, etcdstore, etcdtaken, selfre
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdholder import holder_member
 from keel.mesh.etcdmsg import AskReplace, ReplaceAnswer
-from keel.mesh.etcdstate import Queued, Wanted
+from keel.mesh.etcdstate import Cluster, Queued, Stage, Wanted
 from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.members import Member
 from keel.mesh.store import Node
@@ -37,6 +39,7 @@ NAME = "replacement"
 REPLACE_SECONDS = 90.0
 """The holder asks everybody, removes, adds and reads the list after each."""
 WHAT = "a new place in the cluster"
+NEW_PLACE = Done(value="this member has a new place; its etcd starts there as a learner")
 
 OWN_STEPS = (
     Step(action="set-data-aside", subject="/var/lib/keel-etcd/data", why="it is of the old place"),
@@ -105,7 +108,13 @@ def _check(host: Host, spec: Spec) -> None:
 
 
 def _go_on(host: Host, node: Node) -> Done[str] | Waiting:
-    answer = _ask(host, node, dry_run=False)
+    before = etcdstore.load_cluster(host)
+    try:
+        answer = _ask(host, node, dry_run=False)
+    except Refused:
+        if _placed_since(host, node, before):
+            return NEW_PLACE
+        raise
     if answer.record is None:
         return Waiting(
             what=WHAT,
@@ -114,9 +123,17 @@ def _go_on(host: Host, node: Node) -> Done[str] | Waiting:
         )
     with store.locked(host, "the mesh"):
         _outlive(host, node, selfrecord.lived_by(node, answer.newest_of_you))
-        etcdtaken.take_record(host, node, answer.record)
+        if not _placed_since(host, node, before):
+            etcdtaken.take_record(host, node, answer.record)
         _forget(host, node)
-    return Done(value="this member has a new place; its etcd starts there as a learner")
+    return NEW_PLACE
+
+
+def _placed_since(host: Host, node: Node, before: Cluster) -> bool:
+    """R5: whether a pass beside this one, or the holder's, has brought the new place meanwhile."""
+    now = etcdstore.load_cluster(host)
+    taken = now != before and now.stage is Stage.STARTING
+    return taken or not etcdtaken.wants_replacement(host, node.key)
 
 
 def _ask(host: Host, node: Node, *, dry_run: bool) -> ReplaceAnswer:

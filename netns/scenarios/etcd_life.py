@@ -150,7 +150,7 @@ def put_back(lab: Lab, report: Report, name: Name, snapshot: str, stolen: str) -
     report.expect(registry.cluster(lab, B) == before, "the others serve, their list is as it was")
     done = lab.exec(name, RECOVER, check=False)
     said = (done.stdout + done.stderr).splitlines()
-    report.expect(done.returncode == 0, f"{name}: {' '.join(RECOVER)}: {said[-1:]}")
+    report.expect(done.returncode == 0, f"{name}: {' '.join(RECOVER)}: {said[-2:]}")
     registry.wait_for_voters(lab, left, PATIENCE_SECONDS)
     after = registry.judge_one_cluster(lab, report, left, f"put-back-{name}")
     same = len(set(before.members) & set(after.members))

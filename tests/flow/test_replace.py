@@ -179,6 +179,45 @@ def test_an_old_disk_is_not_taken_for_a_restored_one_again(world: World) -> None
     assert etcdstore.load_lived(host).counter >= known.lived
 
 
+@pytest.mark.parametrize(
+    ("name", "effect", "whose"),
+    [
+        ("b", "post ", "b"),
+        ("b", "answer ", "b"),
+        ("b", "answer ", "a"),
+        ("a", "post ", "a"),
+        ("a", "start keel-mesh-etcd.service", "a"),
+    ],
+    ids=[
+        "the tend has it all done before the holder is asked",
+        "the tend takes its place after the holder has answered",
+        "the holder sends its record beside its answer",
+        "the holder's tend has done all before it asks itself",
+        "the holder's tend takes its place before the command does",
+    ],
+)
+def test_who_comes_second_with_the_new_place_is_not_refused(
+    world: World, name: str, effect: str, whose: str
+) -> None:
+    """The command and passes of the tend do the same at once; the wish is on disk by then."""
+    lose(world, name)
+    node, key, came = world.net.nodes[name], world.loaded(name).key, list[str]()
+
+    def meanwhile(text: str) -> bool:
+        wished = etcdtaken.wants_replacement(node.host, key)
+        if text.startswith(effect) and wished and not came:
+            came.append(text)
+            world.tend(whose)
+            world.tend(whose)
+        return False
+
+    node.effects.crash_on = meanwhile
+    assert isinstance(recover(world, name), Done)
+    assert came
+    assert not etcdtaken.wants_replacement(node.host, key)
+    whole_again(world, name)
+
+
 @pytest.mark.parametrize("kind", ["remove", "add_learner"])
 @pytest.mark.parametrize("lost", ["answer", "request"])
 def test_a_change_that_was_not_answered_is_made_once(world: World, kind: str, lost: str) -> None:
