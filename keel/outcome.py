@@ -75,5 +75,17 @@ class Plan:
     steps: tuple[Step, ...] = ()
     waiting: tuple[Waiting, ...] = field(default=())
 
+    @classmethod
+    def of(cls, *steps: tuple[bool, str, str, str], waiting: tuple[Waiting, ...] = ()) -> Plan:
+        """Of (whether it is to be done, action, subject, why) the steps that are."""
+        return cls(
+            steps=tuple(
+                Step(action=action, subject=subject, why=why)
+                for do, action, subject, why in steps
+                if do
+            ),
+            waiting=waiting,
+        )
+
     def __bool__(self) -> bool:
         return bool(self.steps)

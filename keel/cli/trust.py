@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 
 from keel.cli import render
+from keel.cli.parser import flag
 from keel.cli.verb import Group, Report, Verb, no_arguments
 from keel.ports import Host
 
@@ -35,11 +36,15 @@ class Change:
 
     member: str
     add: bool
+    dry_run: bool
 
     def run(self, host: Host) -> Report:
         from keel.mesh import trustflow
         from keel.spec import specfile
 
+        if self.dry_run:
+            found = trustflow.plan(host, specfile.load(host), self.member, add=self.add)
+            return render.plan_report(found)
         change = trustflow.add_root if self.add else trustflow.drop_root
         done = change(host, specfile.load(host), self.member)
         return Report(
@@ -50,6 +55,10 @@ class Change:
 
 def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--root", required=True, metavar="NODE", help="a member: name or address")
+
+
+def _change(found: Namespace, *, add: bool) -> Change:
+    return Change(member=found.root, add=add, dry_run=flag(found, "dry_run"))
 
 
 TRUST = Group(
@@ -75,8 +84,8 @@ TRUST = Group(
             "says so in this node's own record. A block of it on this node is lifted.",
             example="keel mesh trust add --root web-2",
             add_arguments=_arguments,
-            options=lambda found: Change(member=found.root, add=True),
-            reads=True,
+            options=lambda found: _change(found, add=True),
+            changes=True,
         ),
         Verb(
             name="drop",
@@ -84,8 +93,8 @@ TRUST = Group(
             description="The member is no trust root of this node any more. It stays a member.",
             example="keel mesh trust drop --root web-2",
             add_arguments=_arguments,
-            options=lambda found: Change(member=found.root, add=False),
-            reads=True,
+            options=lambda found: _change(found, add=False),
+            changes=True,
         ),
     ),
 )

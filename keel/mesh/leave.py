@@ -13,7 +13,7 @@ from keel.mesh import drafts, etcdremove, expulsion, join, netwindow, spread, st
 from keel.mesh.expulsion import Consent
 from keel.mesh.members import Member
 from keel.mesh.store import Node
-from keel.outcome import Done, Plan, Step
+from keel.outcome import Done, Plan
 from keel.ports import Host
 from keel.spec.model import Spec
 from keel.types import Nonce
@@ -36,19 +36,12 @@ def plan(host: Host, *, consent: Consent | None = None) -> Plan:
         host.console.say(said)
     others, in_cluster = talk.others(node), host.files.exists(host.paths.etcd_cluster)
     me = node.view.by_key(node.key)
-    steps = [
+    return Plan.of(
         (me is not None, "sign-removal", "this node", "its own word, which counts for all"),
         (bool(others), "tell-members", ", ".join(one.display for one in others), "sync the rest"),
         (in_cluster, "stop-etcd", "etcd", "the others take it out of their list"),
         (True, "lower", "interface, firewall, units", "nobody reaches or hears this node"),
         (True, "move-aside", str(host.paths.left), "keys and state are kept, never deleted"),
-    ]
-    return Plan(
-        steps=tuple(
-            Step(action=action, subject=subject, why=why)
-            for do, action, subject, why in steps
-            if do
-        )
     )
 
 

@@ -27,30 +27,39 @@ def own_endpoints(host: Host, spec: Spec) -> tuple[Endpoint, ...]:
     return (wanted.endpoints or host.machine.underlay_endpoints(wanted.port))[:MAX_ENDPOINTS]
 
 
-def refresh(host: Host, spec: Spec, node: Node, *, lived: int = 0) -> Node:
-    """The node with a self record that says how it is now; nothing is signed when it does
-    already, or while this node was away and asks the others first: its disk may be an old one, and
-    its next counter used already. Hold the lock."""
+def due(host: Host, spec: Spec, node: Node, *, lived: int = 0) -> bool:
+    """Whether `refresh` would sign: not when the self record says how this node is already, nor
+    while this node was away and asks the others first: its disk may be an old one, and its next
+    counter used already."""
     me = node.view.by_key(node.key)
-    endpoints = own_endpoints(host, spec)
-    able = own_capability(host, spec)
-    roots = operator_roots(node.trust)
     same = (
         me is not None
         and me.self_counter is not None
         and (me.claimed, me.endpoints, me.capability, me.roots)
-        == (node.identity.wireguard.public, endpoints, able, roots)
+        == (
+            node.identity.wireguard.public,
+            own_endpoints(host, spec),
+            own_capability(host, spec),
+            operator_roots(node.trust),
+        )
         and lived <= me.lived
     )
-    if same or host.files.exists(host.paths.behind):
+    return not same and not host.files.exists(host.paths.behind)
+
+
+def refresh(host: Host, spec: Spec, node: Node, *, lived: int = 0) -> Node:
+    """The node with a self record that says how it is now, signed only when that is due. Hold the
+    lock."""
+    if not due(host, spec, node, lived=lived):
         return node
+    me = node.view.by_key(node.key)
     record = drafts.make_self(
         node.roster,
         node.identity.signing,
         wireguard=node.identity.wireguard.public,
-        endpoints=endpoints,
-        capability=able,
-        roots=roots,
+        endpoints=own_endpoints(host, spec),
+        capability=own_capability(host, spec),
+        roots=operator_roots(node.trust),
         lived=max(lived, me.lived if me else 0),
         now=host.clock.now(),
     )
