@@ -144,7 +144,7 @@ def after_join(
         said += _taken(host, joined)
         duties = etcdtend.tend(host, load_spec, enable_spec)
     except LockHeld:
-        return (*said, "a pass of the timer is at work just now and goes on with it")
+        return (*said, etcdtend.OTHERS_PASS)
     except KeelError as error:
         return (*said, error.summary())
     return (*said, *(duty.text for duty in duties if duty.result is not Result.NOTHING))

@@ -448,6 +448,21 @@ def test_a_pass_that_is_at_work_just_then_is_waited_for(world: World) -> None:
     whole_again(world, "b")
 
 
+def test_a_pass_that_outlasts_the_command_s_patience_makes_no_failure_of_what_was_done(
+    world: World,
+) -> None:
+    lose(world, "b")
+    host = world.host("b")
+    with host.locks.hold(host.paths.tend_lock, what="the tend"):
+        report = Recover(dry_run=False).run(host)
+    assert report.exit is Exit.DONE
+    assert report.text.splitlines() == [
+        "this member has a new place; its etcd starts there as a learner",
+        "a pass of the timer is at work just now and goes on with it",
+    ]
+    whole_again(world, "b")
+
+
 def ask_in_vain(world: World) -> None:
     """b's data is lost, and so is the holder's answer."""
     lose(world, "b")
