@@ -27,12 +27,17 @@ UNITS = {"s": 1, "m": 60, "h": 3600}
 class Make:
     life: timedelta
     wait: bool
+    dry_run: bool
 
     def run(self, host: Host) -> Iterator[Report]:
         from keel.mesh import admit, etcd, store
         from keel.spec import specfile
 
         words = etcd.words(host, store.require(host))
+        if self.dry_run:
+            plan = admit.plan_invite(host, specfile.load(host), life=self.life)
+            yield render.plan_report(plan)
+            return
         made = admit.make_invite(host, specfile.load(host), words, life=self.life).value
         expires = codec.format_time(made.state.expires)
         yield Report(
@@ -75,11 +80,14 @@ class List:
 class Cancel:
     invite: str
     """The start of its ID."""
+    dry_run: bool
 
     def run(self, host: Host) -> Report:
         from keel.mesh import admit
         from keel.spec import specfile
 
+        if self.dry_run:
+            return render.plan_report(admit.plan_cancel(host, self.invite))
         done = admit.cancel(host, specfile.load(host), self.invite)
         return Report(
             text="\n".join(done.changed) or "already so",
@@ -128,12 +136,14 @@ def _options(found: Namespace) -> Options:
         raise UsageError(
             "--life is for a new invite; --list and --cancel make none", command="keel mesh invite"
         )
+    dry_run = flag(found, "dry_run")
     if flag(found, "list"):
         return List()
     if found.cancel is not None:
-        return Cancel(invite=found.cancel.strip().lower())
+        return Cancel(invite=found.cancel.strip().lower(), dry_run=dry_run)
     try:
-        return Make(life=parse_life(found.life or DEFAULT_LIFE), wait=flag(found, "wait"))
+        life = parse_life(found.life or DEFAULT_LIFE)
+        return Make(life=life, wait=flag(found, "wait"), dry_run=dry_run)
     except ValueError as error:
         raise UsageError(f"--life: {error}", command="keel mesh invite") from error
 
@@ -146,7 +156,7 @@ INVITE = Verb(
     example="keel mesh invite --wait",
     add_arguments=_arguments,
     options=_options,
-    reads=True,
+    changes=True,
     resume="an invite that was made stays open: `keel mesh invite --list` shows it,"
     " `keel mesh invite --cancel ID` ends it; the same command again makes another",
 )

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import IPv6Address
 
+from keel import codec
 from keel.errors import KeelError, PeerError, Refused
 from keel.mesh import (
     drafts,
@@ -39,10 +40,10 @@ from keel.mesh.redeem import Denied, JoinView, NewClaim, SameClaim
 from keel.mesh.refusal import Rejection
 from keel.mesh.store import Node
 from keel.mesh.token import MAX_ENDPOINTS, EtcdHint, Token, encode_token
-from keel.outcome import Done
+from keel.outcome import Done, Plan
 from keel.ports import Deadline, Host
 from keel.spec.model import Spec
-from keel.types import Fingerprint, InviteId, NodeName, Nonce, Secret, SigningKey
+from keel.types import Endpoint, Fingerprint, InviteId, NodeName, Nonce, Secret, SigningKey
 from keel.unitnames import SYNC_UNIT
 
 WAIT_POLL_SECONDS = 1.0
@@ -77,13 +78,7 @@ class MadeInvite:
 
 def make_invite(host: Host, spec: Spec, words: EtcdWords, *, life: timedelta) -> Done[MadeInvite]:
     """An open invite with its temporary peer raised, and the token for it."""
-    endpoints = selfrecord.own_endpoints(host, spec)
-    if not endpoints:
-        raise Refused(
-            "no-endpoint",
-            "no address is known at which others could reach this node",
-            f"set network.wireguard.endpoints in {host.paths.spec}",
-        )
+    endpoints = _endpoints(host, spec)
     with store.locked(host, "the mesh"):
         netwindow.refuse_open(host)
         node = store.require(host)
@@ -114,6 +109,30 @@ def make_invite(host: Host, spec: Spec, words: EtcdWords, *, life: timedelta) ->
     )
     made = MadeInvite(state=state, token=Secret(encode_token(token).encode()))
     return Done(value=made, changed=(f"invite/{state.invite} created",))
+
+
+def plan_invite(host: Host, spec: Spec, *, life: timedelta) -> Plan:
+    """What `make_invite` would do now; Refused as it would be."""
+    _endpoints(host, spec)
+    netwindow.refuse_open(host)
+    store.require(host)
+    ends = invite.end_of_new(store.load_invites(host), now=host.clock.now(), life=life)
+    return Plan.of(
+        (True, "make-invite", "one node", f"good until {codec.format_time(ends)}"),
+        (True, "add-peer", "who has the token", "it reaches this node's channel and nothing else"),
+    )
+
+
+def _endpoints(host: Host, spec: Spec) -> tuple[Endpoint, ...]:
+    """Where the invited node finds this one; Refused `no-endpoint`."""
+    found = selfrecord.own_endpoints(host, spec)
+    if not found:
+        raise Refused(
+            "no-endpoint",
+            "no address is known at which others could reach this node",
+            f"set network.wireguard.endpoints in {host.paths.spec}",
+        )
+    return found
 
 
 def wait_until_spent(host: Host, wanted: InviteId, deadline: Deadline) -> InviteState:
@@ -148,15 +167,41 @@ def cancel(host: Host, spec: Spec, wanted: str) -> Done[InviteState]:
     with store.locked(host, "the mesh"):
         netwindow.refuse_open(host)
         node = store.require(host)
-        state = invite.named(store.load_invites(host), wanted)
-        cancelled = invite.cancel_invite(state, host.clock.now())
-        if state.claim is not None and node.view.by_key(state.claim.ed25519) is None:
-            node = _remove_claimant(host, node, state.claim)
+        cancelled, claimant = _decide_cancel(host, node, wanted)
+        if claimant is not None:
+            node = _remove_claimant(host, node, claimant)
         store.save_invite(host, cancelled)
         up.bring_up(host, spec, node, store.load_invites(host))
     host.units.start(SYNC_UNIT, block=False)
     up.kick_tend(host)
-    return Done(value=cancelled, changed=(f"invite/{state.invite} cancelled",))
+    return Done(value=cancelled, changed=(f"invite/{cancelled.invite} cancelled",))
+
+
+def plan_cancel(host: Host, wanted: str) -> Plan:
+    """What `cancel` would do now; Refused as it would be."""
+    netwindow.refuse_open(host)
+    node = store.require(host)
+    cancelled, claimant = _decide_cancel(host, node, wanted)
+    name, others = claimant.name if claimant else "", talk.others(node)
+    return Plan.of(
+        (True, "cancel-invite", cancelled.invite, "nobody joins with it any more"),
+        (claimant is not None, "sign-removal", name, "it claimed the invite and is no member yet"),
+        (
+            claimant is not None and bool(others),
+            "tell-members",
+            ", ".join(sorted(one.display for one in others)),
+            "by the sync that follows",
+        ),
+    )
+
+
+def _decide_cancel(host: Host, node: Node, wanted: str) -> tuple[InviteState, Claim | None]:
+    """The invite as cancelled, and the claimant that goes with it. Refused (invite-unknown,
+    invite-ambiguous, invite-closed)."""
+    state = invite.named(store.load_invites(host), wanted)
+    claim = state.claim
+    goes = claim is not None and node.view.by_key(claim.ed25519) is None
+    return invite.cancel_invite(state, host.clock.now()), claim if goes else None
 
 
 def redeem_request(

@@ -122,7 +122,20 @@ def new_invite(
     now: datetime,
     life: timedelta = LIFE,
 ) -> InviteState:
-    """An unused one with whole seconds of life. Refused `invite-too-many` when 16 are open (I5),
+    """An unused one with whole seconds of life; Refused as `end_of_new`."""
+    expires = end_of_new(others, now=now, life=life)
+    keys = derive(secret, mesh=mesh, invite=invite, prefix=prefix)
+    return InviteState(
+        invite=invite,
+        secret=secret.reveal(),
+        address=keys.address,
+        made=now.replace(microsecond=0),
+        expires=expires,
+    )
+
+
+def end_of_new(others: Iterable[InviteState], *, now: datetime, life: timedelta) -> datetime:
+    """When one that is made now would expire. Refused `invite-too-many` when 16 are open (I5),
     `invite-life` when it would live no time or more than 24 h."""
     if sum(open_at(other, now) for other in others) >= MAX_OPEN:
         raise Refused(
@@ -136,15 +149,7 @@ def new_invite(
             "an invite lives between a second and 24 hours",
             "leave the life of the invite out, or give one of at most 24 hours",
         )
-    made = now.replace(microsecond=0)
-    keys = derive(secret, mesh=mesh, invite=invite, prefix=prefix)
-    return InviteState(
-        invite=invite,
-        secret=secret.reveal(),
-        address=keys.address,
-        made=made,
-        expires=(made + life).replace(microsecond=0),
-    )
+    return (now.replace(microsecond=0) + life).replace(microsecond=0)
 
 
 def claim_invite(invite: InviteState, claim: Claim, now: datetime) -> InviteState:

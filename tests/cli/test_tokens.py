@@ -182,4 +182,4 @@ def test_a_life_is_a_new_invites_alone(other: str) -> None:
 @pytest.mark.parametrize(("said", "hours"), [("", 24), ("--life 2h", 2)])
 def test_without_one_it_is_a_day(said: str, hours: int) -> None:
     options = parser.parse(TREE, ["mesh", "invite", *said.split()]).options
-    assert options == Make(life=timedelta(hours=hours), wait=False)
+    assert options == Make(life=timedelta(hours=hours), wait=False, dry_run=False)

@@ -13,7 +13,7 @@ import pytest
 from keel.mesh import store
 from keel.mesh.trust import with_block
 from tests.flow.test_remove_cli import typed
-from tests.flow.test_window import three_members
+from tests.flow.test_window import mesh_of, three_members
 from tests.flow.world import World
 
 Steps = list[tuple[str, str]]
@@ -36,12 +36,14 @@ def disks(world: World) -> dict[Path, bytes]:
 @contextmanager
 def nothing_happens(world: World) -> Iterator[None]:
     """No file of any node is another, no machine was touched, no message left."""
-    nodes = world.net.nodes.values()
-    before = disks(world), len(world.net.exchanges), [len(node.effects.done) for node in nodes]
+    before = disks(world), done(world)
     yield
-    after = disks(world), len(world.net.exchanges), [len(node.effects.done) for node in nodes]
-    assert after == before
-    assert world.kicks == []
+    assert (disks(world), done(world)) == before
+
+
+def done(world: World) -> tuple[int, int, list[list[str]]]:
+    effects = [list(node.effects.done) for node in world.net.nodes.values()]
+    return len(world.kicks), len(world.net.exchanges), effects
 
 
 def shown(world: World, name: str, line: str) -> Steps:
@@ -101,3 +103,65 @@ def test_trust_is_refused_alike(world: World) -> None:
     world.open_window("a", "c")
     for verb in ("add", "drop"):
         assert refused_alike(world, "a", f"mesh trust {verb} --root b") == "window-open"
+
+
+def test_an_invite_is_made_by_the_command_alone(world: World) -> None:
+    line = "mesh invite --life 30m"
+    for dry in (line, f"{line} --wait"):
+        assert shown(world, "a", dry) == [
+            ("make-invite", "one node"),
+            ("add-peer", "who has the token"),
+        ]
+    ends = typed(world, "a", f"{line} --dry-run")[1].splitlines()[0].rpartition(" ")[2]
+    assert typed(world, "a", line)[2][0].endswith(f"is good for one node until {ends}")
+    with nothing_happens(world):  # it changes nothing anyway
+        listed = typed(world, "a", "mesh invite --list --dry-run")
+        assert listed == typed(world, "a", "mesh invite --list")
+
+
+def test_an_invite_is_refused_alike(world: World) -> None:
+    world.node("x", mode="cloud")
+    assert refused_alike(world, "x", "mesh invite") == "not-in-mesh"
+    assert refused_alike(world, "a", "mesh invite --life 25h") == "invite-life"
+    for _ in range(16):
+        world.invite("b")
+    assert refused_alike(world, "b", "mesh invite") == "invite-too-many"
+    world.net.nodes["b"].machine.hosts = ()
+    assert refused_alike(world, "b", "mesh invite") == "no-endpoint"
+    world.open_window("a", "c")
+    assert refused_alike(world, "a", "mesh invite") == "window-open"
+
+
+def test_a_cancelled_invite_takes_its_claimant_along(world: World) -> None:
+    token = world.invite("a")
+    line = f"mesh invite --cancel {token.invite[:8]}"
+    assert shown(world, "a", line) == [("cancel-invite", token.invite)]
+    world.node("d", mode="cloud")
+    joiner = world.net.nodes["d"]
+    joiner.effects.crash_on = lambda text: text.startswith("post") and "hello" in text
+    assert joiner.dies(lambda: world.join("d", token))
+    assert shown(world, "a", line) == [
+        ("cancel-invite", token.invite),
+        ("sign-removal", "d"),
+        ("tell-members", "b, c"),
+    ]
+    joiner.new_life()
+    world.net.cut("a", "d")
+    assert typed(world, "a", line)[0] == 0
+    assert set(world.loaded("a").view.removed) == {world.loaded("d").key}
+    assert refused_alike(world, "a", line) == "invite-closed"
+    assert refused_alike(world, "a", "mesh invite --cancel ffff") == "invite-unknown"
+
+
+def test_a_cancelled_invite_of_one_that_is_alone_tells_nobody(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    mesh_of(world, "a")
+    token = world.invite("a")
+    world.node("d", mode="cloud")
+    joiner = world.net.nodes["d"]
+    joiner.effects.crash_on = lambda text: text.startswith("post") and "hello" in text
+    assert joiner.dies(lambda: world.join("d", token))
+    found = shown(world, "a", f"mesh invite --cancel {token.invite}")
+    assert found == [("cancel-invite", token.invite), ("sign-removal", "d")]
+    world.open_window("a", "d")
+    assert refused_alike(world, "a", f"mesh invite --cancel {token.invite}") == "window-open"
