@@ -106,7 +106,7 @@ def _passed(host: Host) -> tuple[str, ...]:
             wait_seconds=OTHERS_PASS_SECONDS,
         )
     except LockHeld:
-        return (etcdtend.OTHERS_PASS,)
+        return (etcdtend.BESIDE_ANOTHER,)
     return tuple(f"{duty.name}: {duty.text}" for duty in duties if duty.waiting)
 
 

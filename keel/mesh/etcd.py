@@ -144,7 +144,7 @@ def after_join(
         said += _taken(host, joined)
         duties = etcdtend.tend(host, load_spec, enable_spec)
     except LockHeld:
-        return (*said, etcdtend.OTHERS_PASS)
+        return (*said, etcdtend.BESIDE_ANOTHER)
     except KeelError as error:
         return (*said, error.summary())
     return (*said, *(duty.text for duty in duties if duty.result is not Result.NOTHING))

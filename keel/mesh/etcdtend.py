@@ -55,7 +55,7 @@ STAGES = {
 
 LoadSpec = Callable[[], Spec]
 
-OTHERS_PASS = "a pass of the timer is at work just now and goes on with it"
+BESIDE_ANOTHER = "a pass of the timer is at work just now and goes on with it"
 """Said by a command that is done, but for a pass of its own."""
 
 
