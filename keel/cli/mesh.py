@@ -51,11 +51,14 @@ class Join:
 
     source: str | None
     discard: bool
+    dry_run: bool
 
     def run(self, host: Host) -> Report:
         from keel.mesh import join
         from keel.spec import specfile
 
+        if self.dry_run:
+            return self._plan(host)
         if self.discard and self.source is None:
             gone = join.discard_pending(host, specfile.load(host))
             return Report(
@@ -88,6 +91,16 @@ class Join:
                 "keel: hint: `keel mesh status` shows the others",
             ),
         )
+
+    def _plan(self, host: Host) -> Report:
+        from keel.mesh import joinplan
+        from keel.spec import specfile
+
+        spec = specfile.load(host)
+        if self.discard and self.source is None:
+            return render.plan_report(joinplan.plan_discard(host, spec))
+        token = tokens.read(self.source)
+        return render.plan_report(joinplan.plan(host, spec, token, discard=self.discard))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +252,11 @@ def _join_arguments(parser: ArgumentParser) -> None:
 
 
 def _join_options(found: Namespace) -> Join:
-    return Join(source=found.token_file, discard=flag(found, "discard_pending"))
+    return Join(
+        source=found.token_file,
+        discard=flag(found, "discard_pending"),
+        dry_run=flag(found, "dry_run"),
+    )
 
 
 def _leave_arguments(parser: ArgumentParser) -> None:
@@ -273,7 +290,7 @@ JOIN = Verb(
     example="keel mesh join --token-file token.txt",
     add_arguments=_join_arguments,
     options=_join_options,
-    reads=True,
+    changes=True,
 )
 LEAVE = Verb(
     name="leave",

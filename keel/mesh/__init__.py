@@ -8,7 +8,8 @@ The mesh
     what it has done for it: passes passmsg*
     all members at once: spread
     this node's state: store selfrecord rights
-    coming in and going: create token* invite* joinmsg* redeem* admit join silence* leave remove
+    coming in: create token* invite* joinmsg* redeem* admit join joinplan pendingjoin silence*
+    going: leave remove
     this host's network: wgconf* firewallrules* window* netwindow netsettings network up
     day by day: sync behind trustflow liveness* clocks* status report warnings* doctor
 

@@ -15,18 +15,17 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
-from keel import codec
 from keel.errors import BadSignature, BadValue, KeelError, PeerError, Refused
 from keel.mesh import (
     create,
     exchange,
     joinmsg,
-    netwindow,
+    joinplan,
+    pendingjoin,
     roster,
     selfrecord,
     silence,
@@ -39,13 +38,14 @@ from keel.mesh.exchange import JOIN_PATH, Hello, HelloAnswer
 from keel.mesh.identity import prefix_of
 from keel.mesh.joinmsg import Admitted, EtcdPart, JoinRequest
 from keel.mesh.members import Member
+from keel.mesh.pendingjoin import Pending
 from keel.mesh.store import Identity, Node
 from keel.mesh.token import InviteKeys, Token, derive
 from keel.mesh.trust import Origin, TrustStore, with_root
 from keel.outcome import Done
 from keel.ports import Deadline, Host, WgPeer
 from keel.spec.model import Spec
-from keel.types import InviteId, MeshId, NodeName, Nonce, SigningKey
+from keel.types import MeshId, NodeName, Nonce, SigningKey
 
 FIRST_CONTACT_SECONDS = 60.0
 """Twelve handshakes of WireGuard's, five seconds each: enough on any link that works at all."""
@@ -60,16 +60,6 @@ AskEtcd = Callable[[Identity], bytes | None]
 Prepare = Callable[[Node, EtcdPart], None]
 """What can be done with the registry's part of an answer before the confirmation: from then on
 others wait for this node. Never fails."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
-    """pending-join/<mesh>/join.json: whom this node asked, and what it was given; no secret."""
-
-    invite: InviteId
-    inviter: SigningKey
-    admitted: Admitted | None = None
-    extra: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,19 +91,17 @@ def _join(
 ) -> Done[Joined]:
     with store.locked(host, "the mesh"):
         before = store.load(host)
-        _refuse_other_mesh(host, before, token, discard=discard)
-        if before is not None:
-            netwindow.refuse_open(host)
+        for name in joinplan.allow(host, before, token, discard=discard):
+            host.files.remove(host.paths.pending_joins / name)
     admitted = None
     if before is not None:
-        _refuse_own_invite(before, token)
         _raise(host, spec, before)
-        finishes = load_pending(host, before.mesh) is not None
+        finishes = pendingjoin.load(host, before.mesh) is not None
         known = _already_member(host, before, token)
         if known is not None:
             return Done(value=known, changed=_joined(known) if finishes else ())
     else:
-        admitted = _granted(host, token.mesh, token.invite)
+        admitted = pendingjoin.granted(host, token.mesh, token.invite)
     if admitted is None:
         admitted = _first_contact(host, spec, token, before, ask_etcd)
     node = _become_member(host, spec, token.mesh, token.inviter, admitted)
@@ -130,7 +118,7 @@ def confirm(host: Host, *, deadline: Deadline) -> Joined:
     """Tell the inviter that its answer arrived, until it says that it knows; then the pending
     join is over. PeerError when the deadline passes: the timer goes on."""
     node = store.require(host)
-    pending = load_pending(host, node.mesh)
+    pending = pendingjoin.load(host, node.mesh)
     if pending is None or pending.admitted is None:
         raise Refused(
             "nothing-pending", "no join is pending on this node", "look at `keel mesh status`"
@@ -161,45 +149,10 @@ def discard_pending(host: Host, spec: Spec) -> Done[tuple[str, ...]]:
     return Done(value=names, changed=tuple(f"pending-join/{name} discarded" for name in names))
 
 
-def load_pending(host: Host, mesh: MeshId) -> Pending | None:
-    """The join that is open in this mesh, if there is one."""
-    path = _pending_file(host, mesh)
-    return codec.read_state(Pending, path, host.files.read(path))
-
-
-def _pending_file(host: Host, mesh: MeshId) -> Path:
-    return host.paths.pending_join(mesh) / "join.json"
-
-
-def _refuse_other_mesh(host: Host, node: Node | None, token: Token, *, discard: bool) -> None:
-    if node is not None and node.mesh != token.mesh:
-        raise Refused(
-            "other-mesh",
-            f"this node is in mesh {node.mesh} and the token is for mesh {token.mesh}",
-            "`keel mesh leave` first, if this node is to change meshes",
-        )
-    for name in host.files.names(host.paths.pending_joins):
-        if name == token.mesh:
-            continue
-        if not discard:
-            create.refuse_pending(host)
-        host.files.remove(host.paths.pending_joins / name)
-
-
-def _refuse_own_invite(node: Node, token: Token) -> None:
-    if token.inviter == node.key:
-        raise Refused(
-            "join-own-invite",
-            "this node made that invite; it lets another one in",
-            "type `keel mesh join` on the new node; `keel mesh invite --cancel"
-            f" {token.invite}` here ends the invite",
-        )
-
-
 def _already_member(host: Host, node: Node, token: Token) -> Joined | None:
     """The finished join of a node whose inviter knows it; None when the token has to be redeemed
     (again): refused as unknown, or only silence, or another invite than the one that is pending."""
-    pending = load_pending(host, node.mesh)
+    pending = pendingjoin.load(host, node.mesh)
     if pending is not None and pending.invite != token.invite:
         return None
     if pending is not None:
@@ -217,12 +170,6 @@ def _already_member(host: Host, node: Node, token: Token) -> Joined | None:
     return Joined(node=node, inviter=inviter, etcd=EtcdPart())
 
 
-def _granted(host: Host, mesh: MeshId, invite: InviteId) -> Admitted | None:
-    """What an earlier, interrupted run was given for the same invite."""
-    pending = load_pending(host, mesh)
-    return pending.admitted if pending and pending.invite == invite else None
-
-
 def _first_contact(
     host: Host, spec: Spec, token: Token, before: Node | None, ask_etcd: AskEtcd
 ) -> Admitted:
@@ -231,7 +178,7 @@ def _first_contact(
         identity = _identity(host, token.mesh, before)
         if before is None:  # a member has nothing to give up, nor may it lose an open confirmation
             pending = Pending(invite=token.invite, inviter=token.inviter)
-            host.files.write(_pending_file(host, token.mesh), codec.dumps(pending))
+            pendingjoin.save(host, token.mesh, pending)
         keys = derive(
             token.secret, mesh=token.mesh, invite=token.invite, prefix=prefix_of(token.mesh)
         )
@@ -245,7 +192,7 @@ def _first_contact(
     with store.locked(host, "the mesh"):
         granted = Pending(invite=token.invite, inviter=token.inviter, admitted=admitted)
         host.files.make_dir(host.paths.pending_join(token.mesh))
-        host.files.write(_pending_file(host, token.mesh), codec.dumps(granted))
+        pendingjoin.save(host, token.mesh, granted)
     return admitted
 
 

@@ -216,8 +216,8 @@ def _pending(host: Host, node: Node) -> str | None:
     if not host.files.exists(host.paths.pending_join(node.mesh)):
         return None
 
-    from keel.mesh import join  # a look seldom needs it
+    from keel.mesh import pendingjoin  # a look seldom needs it
 
-    pending = join.load_pending(host, node.mesh)  # which may just have ended
+    pending = pendingjoin.load(host, node.mesh)  # which may just have ended
     inviter = node.view.by_key(pending.inviter) if pending else None
     return inviter.display if inviter else "its inviter"

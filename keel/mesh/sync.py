@@ -18,6 +18,7 @@ from keel.mesh import (
     join,
     netsettings,
     network,
+    pendingjoin,
     selfrecord,
     spread,
     status,
@@ -188,7 +189,7 @@ def _look_for_the_silent(
 
 def _finish_join(host: Host, node: Node) -> None:
     """Go on with a join whose confirmation was not answered yet; later is fine."""
-    if join.load_pending(host, node.mesh) is None:
+    if pendingjoin.load(host, node.mesh) is None:
         return
     try:
         join.confirm(host, deadline=Deadline.after(host.clock, join.TRY_SECONDS))

@@ -84,6 +84,7 @@ class FakeWireGuard:
         self.ports_taken: set[int] = set()
 
     def show(self, interface: str) -> WgDevice | None:
+        self._refuse_taken(interface)
         device = self.devices.get(interface)
         return device.shown() if device is not None else None
 

@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 
 from keel.errors import DiskTrouble
-from keel.mesh import etcdstore, join, store
+from keel.mesh import etcdstore, pendingjoin, store
 from keel.ports import Host
 from tests.fakes import FakeNode
 from tests.fakes.disk import Primitive
@@ -121,7 +121,7 @@ def _read_all(victim: FakeNode) -> None:
     node = store.load(host)
     store.load_invites(host)
     for mesh in host.files.names(host.paths.pending_joins):
-        join.load_pending(host, mesh)
+        pendingjoin.load(host, mesh)
     if node is not None:
         store.load_nonces(host)
     for load in (

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from keel.errors import StateCorrupt
-from keel.mesh import etcdholder, etcdstore, join, selfrecord, status, store
+from keel.mesh import etcdholder, etcdstore, pendingjoin, selfrecord, status, store
 from keel.ports import Files, Host
 from tests.flow.arranged import arranged
 from tests.flow.world import World
@@ -37,7 +37,7 @@ def read_all(host: Host) -> None:
     assert node is not None
     store.load_invites(host)
     store.load_nonces(host)
-    join.load_pending(host, node.mesh)
+    pendingjoin.load(host, node.mesh)
     etcdstore.load_pinned(host)
     etcdstore.load_authority(host)
     etcdholder.held_epoch(host)

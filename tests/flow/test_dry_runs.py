@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from keel.mesh import store
+from keel.mesh.token import Token, encode_token
 from keel.mesh.trust import with_block
+from keel.types import SigningKey
 from tests.flow.test_remove_cli import typed
-from tests.flow.test_window import mesh_of, three_members
+from tests.flow.test_window import edit, mesh_of, three_members
 from tests.flow.world import World
 
 Steps = list[tuple[str, str]]
@@ -165,3 +169,151 @@ def test_a_cancelled_invite_of_one_that_is_alone_tells_nobody(tmp_path: Path) ->
     assert found == [("cancel-invite", token.invite), ("sign-removal", "d")]
     world.open_window("a", "d")
     assert refused_alike(world, "a", f"mesh invite --cancel {token.invite}") == "window-open"
+
+
+REDEEMS = ["first-contact", "redeem"]
+ENDS = ["become-member", "raise", "confirm"]
+
+
+def token_file(world: World, token: Token, name: str = "d") -> str:
+    """The command line that joins with it."""
+    path = world.net.nodes[name].root / "token"
+    path.write_text(encode_token(token))
+    return f"mesh join --token-file {path}"
+
+
+def actions(world: World, name: str, line: str) -> list[str]:
+    return [action for action, _ in shown(world, name, line)]
+
+
+def dies_before(world: World, token: Token, what: str) -> None:
+    """d's join is killed just before this effect."""
+    node = world.net.nodes["d"]
+    node.effects.crash_on = lambda text: what in text
+    assert node.dies(lambda: world.join("d", token))
+    node.new_life()
+
+
+def test_a_join_shows_its_steps_and_asks_nobody(world: World) -> None:
+    world.node("d", mode="cloud")
+    token = world.invite("a")
+    line = token_file(world, token)
+    assert shown(world, "d", line) == [
+        ("make-keys", "this node"),
+        ("first-contact", str(token.endpoints[0])),
+        ("redeem", f"invite {token.invite}"),
+        ("become-member", f"mesh {token.mesh}"),
+        ("raise", "interface"),
+        ("confirm", "the inviter"),
+    ]
+    assert typed(world, "d", line)[0] == 0  # the invite is unused
+    assert shown(world, "d", line) == [("raise", "interface"), ("say-hello", "a")]
+    text = typed(world, "d", f"{line} --dry-run")[1]
+    assert "only if it knows nothing of that is the invite used" in text
+    assert typed(world, "d", line)[:2] == (0, "already so")
+
+
+def test_a_capable_node_s_join_shows_what_it_does_for_etcd(world: World) -> None:
+    world.node("d")
+    line = token_file(world, replace(world.invite("a"), endpoints=()))
+    found = shown(world, "d", line)
+    steps = ["make-keys", "make-request", *REDEEMS, *ENDS, "settle"]
+    assert [action for action, _ in found] == steps
+    assert ("first-contact", "the inviter") in found
+
+
+def test_a_join_that_was_cut_off_shows_what_is_left(world: World) -> None:
+    world.node("d", mode="cloud")
+    token, other = world.invite("a"), world.invite("b")
+    line = token_file(world, token)
+    dies_before(world, token, "/v1/join")
+    assert actions(world, "d", line) == [*REDEEMS, *ENDS]
+    dies_before(world, token, "mesh/.genesis")
+    assert actions(world, "d", line) == ENDS
+    assert actions(world, "d", token_file(world, other)) == [*REDEEMS, *ENDS]
+    dies_before(world, token, "/v1/hello")
+    line = token_file(world, token)
+    assert shown(world, "d", line) == [("raise", "interface"), ("confirm", "a")]
+    # another invite than the one that is pending is redeemed, with the same keys
+    assert actions(world, "d", token_file(world, other)) == [*REDEEMS, *ENDS]
+    line = token_file(world, token)
+    assert typed(world, "d", line)[:2] == (0, f"member/{world.loaded('d').address} joined")
+
+
+def test_a_member_whose_inviter_it_does_not_know_redeems_with_its_own_keys(world: World) -> None:
+    stranger = replace(world.invite("a"), inviter=SigningKey("0" * 64))
+    assert actions(world, "b", token_file(world, stranger, "b")) == [*REDEEMS, *ENDS]
+
+
+def test_a_join_of_another_mesh_is_given_up_by_the_command_alone(world: World) -> None:
+    for name in "dx":
+        world.node(name, mode="cloud")
+    world.create("x")
+    token, other = world.invite("a"), world.invite("x")
+    assert shown(world, "d", "mesh join --discard-pending") == []
+    dies_before(world, token, "/v1/join")
+    line = token_file(world, other)
+    assert refused_alike(world, "d", line) == "pending-join"
+    found = shown(world, "d", f"{line} --discard-pending")
+    assert found[:2] == [("discard-pending", token.mesh), ("make-keys", "this node")]
+    assert shown(world, "d", "mesh join --discard-pending") == [
+        ("lower", "keel0"),
+        ("discard-pending", token.mesh),
+    ]
+    assert typed(world, "d", "mesh join --discard-pending")[0] == 0
+    assert world.host("d").files.names(world.host("d").paths.pending_joins) == ()
+
+
+def test_a_member_gives_a_join_up_and_keeps_its_interface(world: World) -> None:
+    world.node("d", mode="cloud")
+    token = world.invite("a")
+    dies_before(world, token, "/v1/hello")
+    found = shown(world, "d", "mesh join --discard-pending")
+    assert found == [("discard-pending", token.mesh)]
+
+
+def test_a_join_is_refused_alike(world: World) -> None:
+    for name in "dx":
+        world.node(name, mode="cloud")
+    world.create("x")
+    token = world.invite("a")
+    line = token_file(world, token)
+    world.net.nodes["d"].wireguard.taken.add("keel0")
+    with nothing_happens(world):
+        dry = typed(world, "d", f"{line} --dry-run --json")
+    assert (dry[0], json.loads(dry[1])["rule"]) == (3, "interface-taken")
+    world.net.nodes["d"].wireguard.taken.clear()
+    edit(world, "d", "node: {name: d}\n", "")
+    world.net.nodes["d"].machine.name = "_"
+    assert refused_alike(world, "d", line) == "no-name"
+    assert refused_alike(world, "x", token_file(world, token, "x")) == "other-mesh"
+    assert refused_alike(world, "a", token_file(world, token, "a")) == "join-own-invite"
+    (world.net.nodes["d"].root / "token").write_text("keel1.AAAA")
+    assert refused_alike(world, "d", line) == "token-damaged"
+    world.open_window("b", "c")
+    assert refused_alike(world, "b", token_file(world, token, "b")) == "window-open"
+
+
+@pytest.mark.parametrize(
+    ("hours", "rule"),
+    [
+        pytest.param(24.1, "join-expired", id="expired"),
+        pytest.param(24.01, "", id="expired by a little, which this clock may be ahead"),
+        pytest.param(-0.1, "join-clock", id="made later than now"),
+        pytest.param(-0.01, "", id="made a little later, which this clock may be behind"),
+    ],
+)
+def test_a_clock_by_which_every_inviter_refuses_is_told_before_one_is_asked(
+    world: World, hours: float, rule: str
+) -> None:
+    world.node("d", mode="cloud")
+    line = token_file(world, world.invite("a"))
+    world.net.nodes["d"].clock.wrong_by = timedelta(hours=hours)
+    if not rule:
+        assert actions(world, "d", line) == ["make-keys", *REDEEMS, *ENDS]
+        return
+    with nothing_happens(world):
+        dry = typed(world, "d", f"{line} --dry-run --json")
+    real = typed(world, "d", f"{line} --json")
+    assert (dry[0], json.loads(dry[1])["rule"]) == (real[0], rule)
+    assert json.loads(real[1])["rule"] in ("join-clock", rule)

@@ -13,7 +13,7 @@ import pytest
 
 from keel.codec import BadValue
 from keel.errors import KeelError, LockHeld, PeerError, Refused
-from keel.mesh import admit, join, joinmsg, store, sync, talk, tended, up
+from keel.mesh import admit, join, joinmsg, pendingjoin, store, sync, talk, tended, up
 from keel.mesh.exchange import HELLO, HELLO_PATH, Hello, HelloAnswer
 from keel.mesh.identity import prefix_of
 from keel.mesh.invite import Phase, derive
@@ -225,7 +225,7 @@ def test_a_token_of_one_that_left_meets_silence(world: World) -> None:
     assert caught.value.reason == "no-answer"
     assert world.loaded("c").view == before
     assert isinstance(world.sync("c"), Done)
-    assert join.load_pending(world.host("c"), token.mesh) is None
+    assert pendingjoin.load(world.host("c"), token.mesh) is None
 
 
 def test_a_member_that_is_refused_by_another_inviter_keeps_its_open_confirmation(

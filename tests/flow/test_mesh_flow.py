@@ -46,7 +46,7 @@ def test_the_command_brings_the_registry_along_where_it_can_run(
     world.create("a")
     token = tmp_path / "token"
     token.write_bytes(world.make_invite("a").token.reveal())
-    report = Join(source=str(token), discard=False).run(world.host("b"))
+    report = Join(source=str(token), discard=False, dry_run=False).run(world.host("b"))
     assert isinstance(report, Report)
     assert report.text == f"member/{world.loaded('b').address} joined"
     assert (etcdstore.load_intermediate(world.host("b")) is not None) is enrolled
