@@ -106,7 +106,8 @@ def _join(
         admitted = _first_contact(host, spec, token, before, ask_etcd)
     node = _become_member(host, spec, token.mesh, token.inviter, admitted)
     prepare(node, admitted.etcd)
-    joined = confirm(host, deadline=Deadline.after(host.clock, CONFIRM_SECONDS))
+    deadline = Deadline.after(host.clock, CONFIRM_SECONDS)
+    joined = confirm(host, token.inviter, admitted, deadline=deadline)
     return Done(value=joined, changed=_joined(joined))
 
 
@@ -114,26 +115,22 @@ def _joined(joined: Joined) -> tuple[str, ...]:
     return (f"member/{joined.node.address} joined",)
 
 
-def confirm(host: Host, *, deadline: Deadline) -> Joined:
+def confirm(host: Host, inviter: SigningKey, admitted: Admitted, *, deadline: Deadline) -> Joined:
     """Tell the inviter that its answer arrived, until it says that it knows; then the pending
-    join is over. PeerError when the deadline passes: the timer goes on."""
+    join is over, which the timer's sync may have found out before. PeerError when the deadline
+    passes: the timer goes on."""
     node = store.require(host)
-    pending = pendingjoin.load(host, node.mesh)
-    if pending is None or pending.admitted is None:
-        raise Refused(
-            "nothing-pending", "no join is pending on this node", "look at `keel mesh status`"
-        )
-    inviter = node.view.by_key(pending.inviter)
-    if inviter is None:
+    member = node.view.by_key(inviter)
+    if member is None:
         raise Refused(
             "inviter-removed",
             "the inviter is no live member of this mesh any more",
             "`keel mesh leave` on this node, then join with another member's invite",
         )
-    _say_hello(host, node, inviter, deadline)
+    _say_hello(host, node, member, deadline)
     with store.locked(host, "the mesh"):
         host.files.remove(host.paths.pending_join(node.mesh))
-    return Joined(node=node, inviter=inviter, etcd=pending.admitted.etcd)
+    return Joined(node=node, inviter=member, etcd=admitted.etcd)
 
 
 def discard_pending(host: Host, spec: Spec) -> Done[tuple[str, ...]]:
@@ -155,9 +152,10 @@ def _already_member(host: Host, node: Node, token: Token) -> Joined | None:
     pending = pendingjoin.load(host, node.mesh)
     if pending is not None and pending.invite != token.invite:
         return None
-    if pending is not None:
+    if pending is not None and pending.admitted is not None:
+        deadline = Deadline.after(host.clock, TRY_SECONDS)
         try:
-            return confirm(host, deadline=Deadline.after(host.clock, TRY_SECONDS))
+            return confirm(host, pending.inviter, pending.admitted, deadline=deadline)
         except PeerError:
             return None
     inviter = node.view.by_key(token.inviter)

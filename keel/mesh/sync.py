@@ -189,10 +189,12 @@ def _look_for_the_silent(
 
 def _finish_join(host: Host, node: Node) -> None:
     """Go on with a join whose confirmation was not answered yet; later is fine."""
-    if pendingjoin.load(host, node.mesh) is None:
+    pending = pendingjoin.load(host, node.mesh)
+    if pending is None or pending.admitted is None:
         return
+    deadline = Deadline.after(host.clock, join.TRY_SECONDS)
     try:
-        join.confirm(host, deadline=Deadline.after(host.clock, join.TRY_SECONDS))
+        join.confirm(host, pending.inviter, pending.admitted, deadline=deadline)
     except PeerError as error:
         host.console.say(f"the join is not confirmed yet: {error.summary()}")
 

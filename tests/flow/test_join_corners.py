@@ -187,11 +187,23 @@ def test_a_fresh_member_of_a_machine_that_is_up_for_long_was_not_untended(
     assert tended.silent_seconds(world.host("e")) is None
 
 
-def test_what_was_never_begun_cannot_be_confirmed(world: World) -> None:
-    host = world.host("b")
-    with pytest.raises(Refused) as caught:
-        join.confirm(host, deadline=Deadline.after(host.clock, MINUTE))
-    assert caught.value.rule == "nothing-pending"
+def test_a_join_that_its_node_s_own_sync_confirms_first_is_a_join(world: World) -> None:
+    """The timer runs as soon as this node is a member, while the command still prepares."""
+    token = world.invite("a")
+    victim, synced = world.net.nodes["d"], list[str]()
+
+    def sync_before(text: str) -> bool:
+        if text.startswith("enable ") and not synced:
+            synced.append(text)
+            world.sync("d")
+        return False
+
+    victim.effects.crash_on = sync_before
+    done = world.joined("d", token)
+    assert synced
+    assert done.changed == (f"member/{done.value.node.address} joined",)
+    assert pendingjoin.load(victim.host, token.mesh) is None
+    assert world.agree("ad")
 
 
 def test_an_unconfirmed_member_is_told_by_its_timer_and_refused_by_the_others(
@@ -211,7 +223,7 @@ def test_an_unconfirmed_member_whose_inviter_left_is_told_to_begin_anew(world: W
     with store.locked(host, "the mesh"):
         store.merge_into(host, node, world.loaded("a").roster.raws.values())
     with pytest.raises(Refused) as caught:
-        join.confirm(host, deadline=Deadline.after(host.clock, MINUTE))
+        world.sync("d")
     assert caught.value.rule == "inviter-removed"
 
 
