@@ -6,6 +6,7 @@ from argparse import ArgumentParser
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from keel.cli import render
 from keel.cli.parser import flag
 from keel.cli.verb import Report, Verb
 from keel.ports import Host
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doctor:
     accept_clock: bool
+    dry_run: bool
 
     def run(self, host: Host) -> Report:
         from keel.mesh import doctor
 
         if not self.accept_clock:
             return _report(doctor.look_at_clock(host), ())
+        if self.dry_run:
+            return render.plan_report(doctor.plan_accept_clock(host))
         done = doctor.accept_clock(host)
         return _report(done.value, done.changed)
 
@@ -79,6 +83,8 @@ DOCTOR = Verb(
     "formed or revoked here.",
     example="keel mesh doctor",
     add_arguments=_arguments,
-    options=lambda found: Doctor(accept_clock=flag(found, "accept_clock")),
-    reads=True,
+    options=lambda found: Doctor(
+        accept_clock=flag(found, "accept_clock"), dry_run=flag(found, "dry_run")
+    ),
+    changes=True,
 )

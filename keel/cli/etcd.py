@@ -122,12 +122,16 @@ def _recover_arguments(parser: ArgumentParser) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
     test: bool
+    dry_run: bool
 
     def run(self, host: Host) -> Report:
         from keel.mesh import alerting
         from keel.outcome import Incomplete
         from keel.spec import specfile
 
+        if self.dry_run:
+            plan = alerting.plan(host, specfile.load(host), is_trial=self.test)
+            return render.plan_report(plan)
         tell = alerting.trial if self.test else alerting.deliver
         came_of = tell(host, specfile.load(host))
         missing = came_of.missing if isinstance(came_of, Incomplete) else ()
@@ -199,8 +203,8 @@ ETCD = Group(
             "told when it is over. The tend starts this by itself (keel-mesh-alert.service).",
             example="keel mesh etcd alert --test",
             add_arguments=_alert_arguments,
-            options=lambda found: Alert(test=flag(found, "test")),
-            reads=True,
+            options=lambda found: Alert(test=flag(found, "test"), dry_run=flag(found, "dry_run")),
+            changes=True,
         ),
         FORM,
         Verb(

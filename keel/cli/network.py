@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from keel.cli import render
+from keel.cli.parser import flag
 from keel.cli.verb import Group, Report, Verb, no_arguments
 from keel.ports import Host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirm:
+    dry_run: bool
+
     def run(self, host: Host) -> Report:
         from keel.cli.remove import notes
         from keel.mesh import network
         from keel.spec import specfile
 
+        if self.dry_run:
+            return render.plan_report(network.plan_confirm(host))
         done = network.confirm(host, specfile.held(host))
         return Report(
             text="\n".join(done.changed) or "already so",
@@ -25,10 +31,14 @@ class Confirm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undo:
+    dry_run: bool
+
     def run(self, host: Host) -> Report:
-        from keel.mesh import network
+        from keel.mesh import netwindow, network
         from keel.spec import specfile
 
+        if self.dry_run:
+            return render.plan_report(netwindow.plan_undo(host))
         done = network.undo(host, specfile.held(host))
         return Report(
             text="\n".join(done.changed) or "no change to the network waits",
@@ -49,8 +59,8 @@ NETWORK = Group(
             "that was opened after the change: then you know that you can still get in.",
             example="keel network confirm",
             add_arguments=no_arguments,
-            options=lambda _: Confirm(),
-            reads=True,
+            options=lambda found: Confirm(dry_run=flag(found, "dry_run")),
+            changes=True,
         ),
         Verb(
             name="undo",
@@ -59,8 +69,8 @@ NETWORK = Group(
             "does it by itself after 120 s, and the next boot before it raises any peer.",
             example="keel network undo",
             add_arguments=no_arguments,
-            options=lambda _: Undo(),
-            reads=True,
+            options=lambda found: Undo(dry_run=flag(found, "dry_run")),
+            changes=True,
         ),
     ),
 )

@@ -27,7 +27,7 @@ from keel.mesh.duty import Duty, done, nothing
 from keel.mesh.store import Node
 from keel.mesh.warnings import Severity, Warning, warn
 from keel.monitor import Sample
-from keel.outcome import Done, Incomplete
+from keel.outcome import Done, Incomplete, Plan
 from keel.ports import Host
 from keel.spec.model import AlertChannel, CommandChannel, MailChannel, Spec, WebhookChannel
 from keel.unitnames import ALERT_UNIT
@@ -99,22 +99,43 @@ def deliver(host: Host, spec: Spec) -> Done[tuple[str, ...]] | Incomplete[tuple[
 
 def trial(host: Host, spec: Spec) -> Done[tuple[str, ...]] | Incomplete[tuple[str, ...]]:
     """Tell each channel a trial, whatever is open; nothing is noted."""
+    took, missing = [], []
+    for channel in spec.monitor.channels:
+        error = _send(host, channel, (_trial(host.clock.now()),))
+        if error is None:
+            took.append(name_of(channel))
+        else:
+            missing.append(f"{name_of(channel)}: {error}")
+    return _came_of(took, missing)
+
+
+def plan(host: Host, spec: Spec, *, is_trial: bool) -> Plan:
+    """Whom `deliver` or `trial` would tell now, and what."""
+    now, state = host.clock.now(), load(host)
+    due = {
+        name: (_trial(now),) if is_trial else alerts.due(state, name, now)
+        for name in (name_of(channel) for channel in spec.monitor.channels)
+    }
+    if any(due.values()):
+        store.require(host)  # as whom it would speak
+    return Plan.of(
+        *(
+            (bool(items), "tell", name, "; ".join(map(alerts.sentence, items)))
+            for name, items in due.items()
+        )
+    )
+
+
+def _trial(now: datetime) -> Item:
     alert = alerts.Alert(
         code="trial",
         subject="",
         severity=Severity.WARNING,
         text="this is a trial; nothing is wrong",
         remedy="nothing",
-        since=host.clock.now(),
+        since=now,
     )
-    took, missing = [], []
-    for channel in spec.monitor.channels:
-        error = _send(host, channel, (Item(event=Event.RAISED, alert=alert),))
-        if error is None:
-            took.append(name_of(channel))
-        else:
-            missing.append(f"{name_of(channel)}: {error}")
-    return _came_of(took, missing)
+    return Item(event=Event.RAISED, alert=alert)
 
 
 def name_of(channel: AlertChannel) -> str:

@@ -13,7 +13,7 @@ from keel import codec
 from keel.errors import Refused
 from keel.mesh import store, talk
 from keel.mesh.clocks import Judged
-from keel.outcome import Done
+from keel.outcome import Done, Plan
 from keel.ports import Host
 
 SET_RIGHT = "set this node's clock right: `timedatectl set-ntp true`, then `keel mesh sync`"
@@ -56,12 +56,23 @@ def look_at_clock(host: Host) -> ClockFound:
 def accept_clock(host: Host) -> Done[ClockFound]:
     """The operator's word that the clock is right: the highest time seen is what it says now.
     Refused while most members say otherwise; it would change nothing."""
+    now, kept = _acceptable(host)
+    talk.save_highest_time(host, now)
+    return Done(value=look_at_clock(host), changed=(f"clock {kept} accepted",))
+
+
+def plan_accept_clock(host: Host) -> Plan:
+    """What `accept_clock` would do now; Refused as it would be."""
+    _, kept = _acceptable(host)
+    return Plan.of((True, "accept-clock", kept, "from here on no time before it is believed"))
+
+
+def _acceptable(host: Host) -> tuple[datetime, str]:
+    """What the clock says now, also in words. Refused `clock-contradicted`."""
     found = look_at_clock(host)
     if found.judged.heard and found.judged.off:
         raise Refused("clock-contradicted", found.why, SET_RIGHT)
-    talk.save_highest_time(host, found.now)
-    kept = codec.format_time(found.now.replace(microsecond=0))
-    return Done(value=look_at_clock(host), changed=(f"clock {kept} accepted",))
+    return found.now, codec.format_time(found.now.replace(microsecond=0))
 
 
 def _verdict(judged: Judged) -> tuple[str, str]:

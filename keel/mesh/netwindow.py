@@ -20,12 +20,13 @@ from keel.mesh import netsettings, selfrecord, spread, store, talk, up, window
 from keel.mesh.members import Member
 from keel.mesh.store import Node
 from keel.mesh.window import Change, Confirmer, Resetting, Stage, Window, settings_of
-from keel.outcome import Incomplete
+from keel.outcome import Incomplete, Plan
 from keel.ports import Deadline, Host
 from keel.spec.model import Spec
 from keel.types import Nonce
 
 UNDO_UNIT = "keel-window.service"
+UNREADABLE = "a change whose record cannot be read"
 POLL_SECONDS = 1.0
 LAST_PING_SECONDS = window.WINDOW_SECONDS - talk.PING_SECONDS
 """A ping that began later might be answered after the timer has undone the change."""
@@ -88,7 +89,7 @@ def await_members(host: Host, spec: Spec, found: Window) -> Window:
         asked = [member for member in node.view.members if member.key in found.witnesses]
         answers = spread.answered(spread.ping(host, node, asked, with_self=True))
         enough = window.suffices(found, [member.key for member in answers])
-        if enough or _now(host, found).stage is not Stage.ARMED:
+        if enough or standing(host, found).stage is not Stage.ARMED:
             return confirm(host, found)
         silent = [member for member in asked if member not in answers]
         host.console.waiting(
@@ -108,7 +109,7 @@ def confirm(host: Host, expected: Window | None = None) -> Window:
     """The window that stands (only the `expected` one), confirmed on disk. Refused (window-none,
     window-undone; not-in-mesh)."""
     with store.locked(host, "the mesh"):
-        found = _now(host, expected)
+        found = standing(host, expected)
         confirmed = window.confirm(found)
         if confirmed != found:
             store.save_window(host, confirmed)
@@ -116,11 +117,34 @@ def confirm(host: Host, expected: Window | None = None) -> Window:
     return confirmed
 
 
+def standing(host: Host, expected: Window | None = None) -> Window:
+    """The window that stands (only the `expected` one). Refused (window-none; not-in-mesh)."""
+    found = store.load_window(host)
+    if found is None or (expected is not None and found.id != expected.id):
+        store.require(host)  # where no mesh is, it was never there
+        raise Refused(
+            "window-none",
+            "no change to the network waits: it was undone, or confirmed already",
+            "`keel mesh status` shows what holds now",
+        )
+    return found
+
+
 def undo(host: Host, spec: Spec) -> str | None:
     """All as before the change; what it was, None when nothing waits. Refused
     (window-confirmed)."""
     with store.locked(host, "the mesh"):
         return _undo(host, spec)
+
+
+def plan_undo(host: Host) -> Plan:
+    """What `undo` would do now; Refused as it would be."""
+    try:
+        found = store.load_window(host)
+        said = "" if found is None else window.describe(window.undo(found))
+    except StateCorrupt:
+        said = UNREADABLE
+    return Plan.of((bool(said), "undo-change", said, "all as it was before"))
 
 
 def undo_abandoned(host: Host, spec: Spec) -> str | None:
@@ -170,25 +194,13 @@ def carry_out_reset(host: Host, spec: Spec, found: Resetting) -> tuple[str, ...]
     return tuple(f"network/{name} changed" for name in names)
 
 
-def _now(host: Host, expected: Window | None) -> Window:
-    found = store.load_window(host)
-    if found is None or (expected is not None and found.id != expected.id):
-        store.require(host)  # where no mesh is, it was never there
-        raise Refused(
-            "window-none",
-            "no change to the network waits: it was undone, or confirmed already",
-            "`keel mesh status` shows what holds now",
-        )
-    return found
-
-
 def _undo(host: Host, spec: Spec) -> str | None:
     try:
         found = store.load_window(host)
     except StateCorrupt:
         store.end_window(host)
         put_right(host, spec)
-        return "a change whose record cannot be read"
+        return UNREADABLE
     if found is None:
         return None
     undoing = window.undo(found)

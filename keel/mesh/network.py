@@ -8,7 +8,7 @@ from __future__ import annotations
 from keel.mesh import behind, netwindow, remove, store, tended, window
 from keel.mesh.remove import Removed
 from keel.mesh.window import Removing, Resetting, Stage, Window
-from keel.outcome import Done
+from keel.outcome import Done, Plan
 from keel.ports import Host
 from keel.spec.model import Spec
 
@@ -17,6 +17,24 @@ def confirm(host: Host, spec: Spec) -> Done[Removed | None]:
     """The change that waits holds for good, and what follows from it is done; the removal, when it
     is one. Refused (window-none, window-undone)."""
     return go_on(host, spec, netwindow.confirm(host))
+
+
+def plan_confirm(host: Host) -> Plan:
+    """What `confirm` would do now; Refused as it would be."""
+    found = netwindow.standing(host)
+    armed, what = window.confirm(found) != found, window.describe(found)
+    confirms = Plan.of((armed, "confirm", what, "no timer undoes it any more"))
+    return Plan(steps=(*confirms.steps, *plan_going_on(host, found).steps))
+
+
+def plan_going_on(host: Host, found: Window) -> Plan:
+    """What `go_on` would do now."""
+    match found.change:
+        case Removing() as change:
+            return remove.plan_confirmed(host, change)
+        case Resetting() as change:
+            names = ", ".join(window.differences(change.before, change.after))
+            return Plan.of((True, "keep-settings", names, "they hold from here on"))
 
 
 def undo(host: Host, spec: Spec) -> Done[None]:

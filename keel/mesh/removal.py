@@ -111,6 +111,12 @@ def plan(view: RemovalView, means: Means) -> Plan:
             _step(Action.DROP_PEER, view, "this node hears and reaches it no more"),
             _step(Action.CONFIRM, view, "most members have to answer as before, or the operator"),
         ]
+    return Plan(steps=(*steps, *following(view, means)))
+
+
+def following(view: RemovalView, means: Means) -> tuple[Step, ...]:
+    """The steps that a confirmed window leads to, or that need none."""
+    steps = []
     if means is Means.REMOVAL:
         steps.append(_step(Action.SIGN, view, _RIGHTS[view.right]))
     elif means is Means.VOTE:
@@ -124,7 +130,7 @@ def plan(view: RemovalView, means: Means) -> Plan:
         steps.append(_step(Action.TELL, view, "each that answers within 15 s, sync the rest"))
     if means is Means.REMOVAL and view.listed:
         steps.append(_step(Action.ETCD, view, "etcd still lists it"))
-    return Plan(steps=tuple(steps))
+    return tuple(steps)
 
 
 def count_text(tally: Tally | None) -> str:

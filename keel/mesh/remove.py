@@ -74,6 +74,9 @@ def plan(host: Host, text: str, mode: Mode, *, consent: Consent | None = None) -
     if _gone(node, text) is not None:
         return Plan()
     member = members.find(node.view, text)
+    cut_off = _cut_off(host, member)
+    if cut_off is not None:
+        return plan_confirmed(host, cut_off)
     view = _observe(host, node, member, mode)
     means = removal.decide(view, mode)
     found = removal.plan(view, means)
@@ -144,6 +147,19 @@ def carry_out(host: Host, spec: Spec, removing: Removing) -> Done[Removed]:
         node, records = _settle(host, store.require(host), removing.subject, removing.means)
         store.end_window(host)
     return _spread(host, node, removing, records)
+
+
+def plan_confirmed(host: Host, removing: Removing) -> Plan:
+    """What `carry_out` would do now."""
+    node = store.require(host)
+    member = node.view.by_key(removing.subject)
+    if member is None:  # signed already, and told once more
+        why = "it is removed, and they hear it again"
+        return Plan.of((True, removal.Action.TELL.value, removing.name, why))
+    view = _observe(host, node, member, Mode.PLAIN)
+    lost = removing.means is Means.REMOVAL and view.right is Right.NONE
+    means = Means.BLOCK if lost else removing.means
+    return Plan(steps=removal.following(view, means))
 
 
 def _refuse_slip(member: Member, typed: str | None) -> None:

@@ -12,12 +12,16 @@ from typing import Any
 
 import pytest
 
-from keel.mesh import store
+from keel import codec
+from keel.mesh import alerting, alerts, store
 from keel.mesh.token import Token, encode_token
 from keel.mesh.trust import with_block
+from keel.mesh.warnings import Severity
+from keel.mesh.window import Stage, Window
 from keel.types import SigningKey
+from tests.flow.test_alerting import CHANNELS, two_with_alert_channels
 from tests.flow.test_remove_cli import typed
-from tests.flow.test_window import edit, mesh_of, three_members
+from tests.flow.test_window import edit, mesh_of, open_removal, open_reset, three_members
 from tests.flow.world import World
 
 Steps = list[tuple[str, str]]
@@ -317,3 +321,110 @@ def test_a_clock_by_which_every_inviter_refuses_is_told_before_one_is_asked(
     real = typed(world, "d", f"{line} --json")
     assert (dry[0], json.loads(dry[1])["rule"]) == (real[0], rule)
     assert json.loads(real[1])["rule"] in ("join-clock", rule)
+
+
+def test_a_confirmation_shows_what_follows_from_a_removal(world: World) -> None:
+    open_removal(world)
+    whole = [("confirm", "the removal of b"), ("sign-removal", "b"), ("tell-members", "b")]
+    assert shown(world, "a", "network confirm") == whole
+    node = world.net.nodes["a"]
+    node.effects.crash_on = lambda text: "mesh/roster" in text
+    assert node.dies(lambda: world.confirm("a"))
+    node.new_life()
+    assert shown(world, "a", "network confirm") == whole[1:]
+    assert shown(world, "a", "mesh remove b") == whole[1:]  # which goes on just so
+    assert refused_alike(world, "a", "network undo") == "window-confirmed"
+    node.effects.crash_on = lambda text: text.endswith("unlink var/lib/keel/mesh/window.json")
+    assert node.dies(lambda: world.confirm("a"))
+    node.new_life()
+    assert shown(world, "a", "network confirm") == whole[2:]
+    assert typed(world, "a", "network confirm")[:2] == (0, "member/b removed")
+    assert refused_alike(world, "a", "network confirm") == "window-none"
+    assert shown(world, "a", "network undo") == []
+
+
+def test_a_right_that_was_lost_meanwhile_leaves_a_block(world: World) -> None:
+    armed = replace(window_of_b(world), stage=Stage.CONFIRMED)
+    store.save_window(world.host("b"), armed)
+    assert shown(world, "b", "network confirm") == [("block-here", "c")]
+    assert typed(world, "b", "network confirm")[:2] == (0, "member/c blocked here")
+
+
+def window_of_b(world: World) -> Window:
+    """One of b's, which never had the right that it says."""
+    world.open_window("b", "c")
+    found = store.load_window(world.host("b"))
+    assert found is not None
+    return found
+
+
+def test_a_confirmation_shows_the_settings_that_stay_and_an_undoing_what_goes(
+    world: World,
+) -> None:
+    open_reset(world)
+    what = "the change of port and mtu"
+    assert shown(world, "a", "network confirm") == [
+        ("confirm", what),
+        ("keep-settings", "port, mtu"),
+    ]
+    assert shown(world, "a", "network undo") == [("undo-change", what)]
+    found = store.load_window(world.host("a"))
+    assert found is not None
+    store.save_window(world.host("a"), replace(found, stage=Stage.UNDOING))
+    assert refused_alike(world, "a", "network confirm") == "window-undone"
+    assert typed(world, "a", "network undo")[:2] == (0, f"{what} undone")
+
+
+def test_a_change_whose_record_is_torn_is_shown_to_be_undone(world: World) -> None:
+    world.net.nodes["a"].paths.window.write_bytes(b"{")
+    line, torn = "network undo", "a change whose record cannot be read"
+    assert shown(world, "a", line) == [("undo-change", torn)]
+    assert typed(world, "a", line)[:2] == (0, f"{torn} undone")
+
+
+def test_a_clock_is_accepted_by_the_command_alone(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    mesh_of(world, "a")
+    line = "mesh doctor --accept-clock"
+    now = codec.format_time(world.host("a").clock.now().replace(microsecond=0))
+    assert shown(world, "a", line) == [("accept-clock", now)]
+    assert typed(world, "a", line)[1].startswith(f"clock {now} accepted")
+    with nothing_happens(world):
+        assert typed(world, "a", "mesh doctor --dry-run") == typed(world, "a", "mesh doctor")
+
+
+def test_a_clock_that_members_contradict_is_refused_alike(world: World) -> None:
+    world.net.nodes["b"].clock.wrong_by = timedelta(hours=1)
+    world.sync("b")
+    assert refused_alike(world, "b", "mesh doctor --accept-clock") == "clock-contradicted"
+
+
+def test_alerts_show_who_would_be_told_what(tmp_path: Path) -> None:
+    world = two_with_alert_channels(tmp_path)
+    line, trial = "mesh etcd alert", "this is a trial; nothing is wrong"
+    names = [alerting.name_of(one) for one in world.spec("a").monitor.channels]
+    assert shown(world, "a", line) == []
+    assert shown(world, "a", f"{line} --test") == [("tell", name) for name in names]
+    assert trial in typed(world, "a", f"{line} --test --dry-run")[1]
+    broken = alerts.Alert(
+        code="etcd-failed",
+        subject="etcd",
+        severity=Severity.CRITICAL,
+        text="broken",
+        remedy="nothing",
+        since=world.host("a").clock.now() - timedelta(hours=1),
+    )
+    world.host("a").files.write(
+        world.host("a").paths.alerts, codec.dumps(alerts.Alerts(open=(broken,)))
+    )
+    assert shown(world, "a", line) == [("tell", name) for name in names]
+    assert typed(world, "a", line)[1].splitlines() == [f"told {name}" for name in names]
+    assert shown(world, "a", line) == []
+
+
+def test_a_node_in_no_mesh_tells_nobody(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    spec = world.node("a").paths.spec
+    spec.write_text(spec.read_text() + CHANNELS)
+    assert shown(world, "a", "mesh etcd alert") == []
+    assert refused_alike(world, "a", "mesh etcd alert --test") == "not-in-mesh"
