@@ -44,8 +44,16 @@ def etcdctl(
 
 
 def asked(lab: Lab, name: Name, *words: str) -> Any:
-    """The same, its JSON read."""
-    return json.loads(etcdctl(lab, name, *words, "-w", "json").stdout)
+    """The same, its JSON read; asked again for as long as it takes them to elect a leader."""
+    heard: list[str] = []
+
+    def answers() -> bool:
+        done = etcdctl(lab, name, *words, "-w", "json", check=False)
+        heard[:] = [done.stdout.strip()]
+        return done.returncode == 0 and heard != [""]
+
+    lab.wait(answers, PATIENCE_SECONDS, f"{name}'s etcd to answer `{' '.join(words)}`")
+    return json.loads(heard[0])
 
 
 def cluster(lab: Lab, name: Name) -> Cluster:
@@ -71,7 +79,7 @@ def put(lab: Lab, name: Name, key: str, value: str) -> bool:
 
 
 def get(lab: Lab, name: Name, key: str) -> str | None:
-    """A linearizable read; None when there is no such key. Raises ExecFailed without a leader."""
+    """A linearizable read; None when there is no such key. It waits for a leader."""
     found = asked(lab, name, "get", key).get("kvs", [])
     return base64.b64decode(found[0]["value"]).decode() if found else None
 

@@ -135,8 +135,12 @@ def birth(lab: Lab, report: Report) -> None:
             f"{name} to say so",
         )
     report.expect(True, f"the ID that keel computed is etcd's: {found.identity}")
-    roles = {m["role"] for m in mesh.status(lab, A)["etcd"]["members"]}
-    report.expect(roles == {"voter"}, "status --json lists three voters")
+    lab.wait(partial(lists_voters, lab), registry.BIRTH_SECONDS, "a's status to list three voters")
+    report.expect(True, "status --json lists three voters")
+
+
+def lists_voters(lab: Lab) -> bool:
+    return [one["role"] for one in mesh.status(lab, A)["etcd"]["members"]] == ["voter"] * 3
 
 
 def computes(lab: Lab, name: Name, identity: str) -> bool:

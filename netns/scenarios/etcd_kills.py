@@ -107,8 +107,9 @@ def third_confirmed_and_dead(lab: Lab, report: Report, token: str) -> None:
     cut_when(lab, {C: lambda: confirmed(lab) and not on_disk(lab, C, MARKER)})
     report.expect(not on_disk(lab, C, MARKER), "c is cut: confirmed, its etcd never started")
     registry.wait_for_voters(lab, (A, B))
-    written = all(registry.put(lab, name, f"by-{name}", "without c") for name in (A, B))
-    report.expect(written, "the other two serve, written through each")
+    for name in (A, B):
+        registry.wait_for_write(lab, name, f"by-{name}", "without c", PATIENCE_SECONDS)
+    report.expect(True, "the other two serve, written through each")
     before = registry.cluster(lab, A).identity
     three_hours_pass(lab)
     lab.start(C)
@@ -152,9 +153,9 @@ def wiped(lab: Lab, report: Report) -> None:
         lab.wait(partial(tend_fails, lab, name), PATIENCE_SECONDS, f"{name}'s tend to fail")
     for name in (A, B):
         lab.wait(partial(refuses, lab, name), PATIENCE_SECONDS, f"{name}'s guard to refuse")
-        failures = mesh.status(lab, name)["etcd"]["failures"]
-        told = [one["code"] for one in failures]
-        report.expect("etcd-data-missing" in told, f"{name}: its guard refuses; status: {told}")
+        tells = partial(tells_of_it, lab, name)
+        lab.wait(tells, PATIENCE_SECONDS, f"{name}'s status to say why its guard refuses")
+        report.expect(True, f"{name}: its guard refuses, and status says so")
         report.expect(not on_disk(lab, name, "var/lib/keel-etcd/data/member"), f"{name}: no data")
     write = registry.etcdctl(lab, C, "put", "lost", "quorum", check=False)
     report.expect(write.returncode != 0, "no quorum, and no second cluster: nothing is written")
@@ -177,6 +178,11 @@ def refuses(lab: Lab, name: Name) -> bool:
     argv = ["journalctl", "-u", "etcd.service", "-n", "40", "-o", "cat", "--no-pager"]
     said = lab.exec(name, argv).stdout
     return "its data is gone" in said and WAY_OUT in said
+
+
+def tells_of_it(lab: Lab, name: Name) -> bool:
+    failures = mesh.status(lab, name)["etcd"]["failures"]
+    return "etcd-data-missing" in [one["code"] for one in failures]
 
 
 def finish(lab: Lab, report: Report, token: str, joining: "threading.Thread") -> None:

@@ -16,7 +16,9 @@ TO_B = node(B).hosts
 
 def run(lab: Lab, report: Report) -> None:
     for name in (A, B, C):
-        verdict = lab.exec(name, ["systemctl", "is-system-running"], check=False).stdout.strip()
+        verdict = lab.exec(
+            name, ["systemctl", "is-system-running", "--wait"], check=False
+        ).stdout.strip()
         report.expect(verdict == "running", f"{name} is {verdict}")
     cuts(lab, report)
     qualities(lab, report)

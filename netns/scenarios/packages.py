@@ -58,7 +58,8 @@ def empty_stray(lab: Lab, report: Report) -> None:
     )
     lab.reboot(A)
     report.expect(not active(lab, A, "etcd"), "it is not started at boot")
-    verdict = lab.exec(A, ["systemctl", "is-system-running"], check=False).stdout.strip()
+    asked = ["systemctl", "is-system-running", "--wait"]
+    verdict = lab.exec(A, asked, check=False).stdout.strip()
     report.expect(verdict == "running", "and no unit failed")
     said = apt(lab, A, "install", "--reinstall", "keel-overlay-etcd")
     report.expect("member" not in said, "a second installation has nothing to say")
