@@ -12,10 +12,13 @@ SYNC_UNIT = "keel-mesh-sync.service"
 TEND_TIMER = "keel-mesh-etcd.timer"
 TEND_UNIT = "keel-mesh-etcd.service"
 FAST_TIMER = "keel-mesh-etcd-fast.timer"
+FAST_UNIT = "keel-mesh-etcd-fast.service"
 ALERT_UNIT = "keel-mesh-alert.service"
 ETCD_UNIT = "etcd.service"
 """Debian's own, with keel's drop-in."""
 
 TIMERS = (SYNC_TIMER, TEND_TIMER)
+PASSES = (SYNC_UNIT, TEND_UNIT, FAST_UNIT)
+"""What timers start."""
 PULLED_IN = (CHANNEL_UNIT, PASSES_SOCKET, PASSES_UNIT)
 """By the channel's socket, one after the other; never enabled."""

@@ -6,6 +6,7 @@ state is moved. Nothing is deleted; run again after a crash it goes on.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from keel.errors import Refused
@@ -19,6 +20,8 @@ from keel.spec.model import Spec
 from keel.types import Nonce
 
 TELL_SECONDS = 30.0
+PASS_SECONDS = 60.0
+"""How long a pass of the tend's that is at work is waited for: none holds it up for that long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +75,7 @@ def _leave(host: Host, spec: Spec, typed: str | None, consent: Consent | None) -
         others = talk.others(node)
         node, removal = _sign_removal(host, node)
     told, not_told = spread.tell(host, node, others, (removal,), timeout_seconds=TELL_SECONDS)
-    with store.locked(host, "the mesh"):
+    with _between_passes(host), store.locked(host, "the mesh"):
         _end_etcd(host)
         up.stop_units(host)
         host.wireguard.drop_interface(spec.network.wireguard.interface)
@@ -80,6 +83,14 @@ def _leave(host: Host, spec: Spec, typed: str | None, consent: Consent | None) -
         host.machine.unbound_tcp()
         _move_aside(host, node)
     return Done(value=Left(told=told, not_told=not_told), changed=(f"member/{node.address} left",))
+
+
+def _between_passes(host: Host) -> AbstractContextManager[None]:
+    """No pass of the tend's, which might start etcd again or write its state anew where it was
+    moved away. LockHeld when one goes on for long: the same command goes on as well."""
+    return host.locks.hold(
+        host.paths.tend_lock, what="the registry's state", wait_seconds=PASS_SECONDS
+    )
 
 
 def _allowed(host: Host) -> Node:

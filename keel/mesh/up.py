@@ -36,6 +36,7 @@ from keel.unitnames import (
     CHANNEL_SOCKET,
     FAST_TIMER,
     MESH_UNIT,
+    PASSES,
     PASSES_UNIT,
     PULLED_IN,
     TEND_UNIT,
@@ -249,4 +250,6 @@ def stop_units(host: Host) -> None:
     for unit in (*TIMERS, CHANNEL_SOCKET, *PULLED_IN, MESH_UNIT):
         if unit not in PULLED_IN:
             host.units.disable(unit)
+        host.units.stop(unit)
+    for unit in PASSES:  # one that has begun would find no mesh, and be a unit that failed
         host.units.stop(unit)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from keel.errors import Refused
+from keel.errors import LockHeld, Refused
 from keel.mesh import etcdenv, leave, store, trustflow
 from keel.mesh.expulsion import Consent
-from keel.unitnames import CHANNEL_SOCKET, FAST_TIMER, MESH_UNIT, PULLED_IN, TIMERS
+from keel.unitnames import CHANNEL_SOCKET, FAST_TIMER, MESH_UNIT, PASSES, PULLED_IN, TIMERS
 from tests.flow.arranged import arranged
 from tests.flow.world import World
 
@@ -78,10 +78,21 @@ def test_a_voter_leaves_and_the_others_take_it_out_of_their_list(tmp_path: Path)
     keels = (*TIMERS, FAST_TIMER, CHANNEL_SOCKET, *PULLED_IN, MESH_UNIT)
     assert [name for name in keels if node.units.unit(name).active] == []
     assert not node.units.enabled() & set(keels)
+    assert {f"stop {unit}" for unit in PASSES} <= set(node.effects.done)
     assert (node.wireguard.devices, node.firewall.ruleset) == ({}, None)
     for _ in range(3):
         world.timers("a", "b")
     assert voters(world) == 2
+
+
+def test_a_pass_that_is_at_work_has_its_end_before_the_node_is_out(tmp_path: Path) -> None:
+    world = formed(tmp_path)
+    host = world.host("c")
+    with host.locks.hold(host.paths.tend_lock, what="the tend"), pytest.raises(LockHeld):
+        world.leave("c")
+    assert store.load(host) is not None
+    world.leave("c")
+    assert store.load(host) is None
 
 
 def test_a_change_to_the_network_that_begins_while_the_gates_are_asked_stops_a_leave(
