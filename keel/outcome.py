@@ -76,15 +76,22 @@ class Plan:
     waiting: tuple[Waiting, ...] = field(default=())
 
     @classmethod
-    def of(cls, *steps: tuple[bool, str, str, str], waiting: tuple[Waiting, ...] = ()) -> Plan:
+    def of(cls, *steps: tuple[bool, str, str, str]) -> Plan:
         """Of (whether it is to be done, action, subject, why) the steps that are."""
         return cls(
             steps=tuple(
                 Step(action=action, subject=subject, why=why)
                 for do, action, subject, why in steps
                 if do
-            ),
-            waiting=waiting,
+            )
+        )
+
+    def then(self, *others: Plan) -> Plan:
+        """This one, and the others after it."""
+        every = (self, *others)
+        return Plan(
+            steps=tuple(step for one in every for step in one.steps),
+            waiting=tuple(item for one in every for item in one.waiting),
         )
 
     def __bool__(self) -> bool:

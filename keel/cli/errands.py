@@ -122,7 +122,7 @@ def warmed(host: Host) -> tuple[Host, WarmUnits]:
             sys.stderr.write(f"{duty.name}: {duty.result}: {duty.text}\n")
 
     def exchange() -> None:
-        reached = ", ".join(sync.sync(host, specfile.load(host)).value.reached)
+        reached = ", ".join(sync.sync(host, specfile.held(host)).value.reached)
         sys.stderr.write(f"exchanged rosters with {reached or 'nobody'}\n")
 
     found[TEND_UNIT] = Errand("tend", tend)

@@ -179,11 +179,15 @@ class Leave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
+    dry_run: bool
+
     def run(self, host: Host) -> Report:
         from keel.mesh import sync
         from keel.spec import specfile
 
-        outcome = sync.sync(host, specfile.load(host))
+        if self.dry_run:
+            return render.plan_report(sync.plan(host, specfile.held(host)))
+        outcome = sync.sync(host, specfile.held(host))
         missing = outcome.missing if isinstance(outcome, Incomplete) else ()
         notes = [f"keel: {text}" for text in missing]
         if isinstance(outcome, Incomplete):
@@ -208,10 +212,14 @@ class Sync:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Up:
+    dry_run: bool
+
     def run(self, host: Host) -> Report:
         from keel.mesh import network, store
         from keel.spec import specfile
 
+        if self.dry_run:
+            return render.plan_report(network.plan_raise(host, specfile.held(host)))
         network.raise_all(host, specfile.held(host))
         node = store.require(host)
         return Report(text=f"mesh/{node.mesh} up", document={"schema": "keel.up/1", **_node(node)})
@@ -317,8 +325,8 @@ SYNC = Verb(
     "interface's peers right. keel-mesh-sync.timer does it every minute.",
     example="keel mesh sync",
     add_arguments=no_arguments,
-    options=lambda _: Sync(),
-    reads=True,
+    options=lambda found: Sync(dry_run=flag(found, "dry_run")),
+    changes=True,
 )
 UP = Verb(
     name="up",
@@ -327,6 +335,6 @@ UP = Verb(
     "keel-mesh.service does it at boot.",
     example="keel mesh up",
     add_arguments=no_arguments,
-    options=lambda _: Up(),
-    reads=True,
+    options=lambda found: Up(dry_run=flag(found, "dry_run")),
+    changes=True,
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from ipaddress import IPv6Address
 
 from keel import codec
@@ -254,25 +254,34 @@ def confirm(
 
 
 def lapse(host: Host, node: Node) -> tuple[InviteState, ...]:
-    """Expire and forget what is due; the invites that are left. By a clock that is off, or that
-    nobody was asked about since this node was away, nothing ends for good. Hold the lock."""
-    found = store.load_invites(host)
-    if host.files.exists(host.paths.behind) or talk.clock_is_off(host):
-        return found
-    if found and not talk.others(node) and _awaits_ntp(host):
-        return found
-    now = host.clock.now()
+    """Expire and forget what is due; the invites that are left. Hold the lock."""
     kept = []
-    for state in found:
-        later = invite.expire_invite(state, now)
-        if invite.to_forget(later, now):
-            store.forget_invite(host, later.invite)
+    for state, later in lapsing(host, node):
+        if later is None:
+            store.forget_invite(host, state.invite)
             continue
         if later != state:
             store.save_invite(host, later)
             up.kick_tend(host)  # what was granted to it ends as well
         kept.append(later)
     return tuple(kept)
+
+
+def lapsing(host: Host, node: Node) -> tuple[tuple[InviteState, InviteState | None], ...]:
+    """Each invite as it is and as it is to be by now, None when it is to be forgotten. By a clock
+    that is off, or that nobody was asked about since this node was away, nothing ends for good."""
+    found, now = store.load_invites(host), host.clock.now()
+    unsure = (
+        host.files.exists(host.paths.behind)
+        or talk.clock_is_off(host)
+        or (bool(found) and not talk.others(node) and _awaits_ntp(host))
+    )
+    return tuple((one, one if unsure else _by_now(one, now)) for one in found)
+
+
+def _by_now(state: InviteState, now: datetime) -> InviteState | None:
+    later = invite.expire_invite(state, now)
+    return None if invite.to_forget(later, now) else later
 
 
 def _awaits_ntp(host: Host) -> bool:

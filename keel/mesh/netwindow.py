@@ -147,6 +147,14 @@ def plan_undo(host: Host) -> Plan:
     return Plan.of((bool(said), "undo-change", said, "all as it was before"))
 
 
+def plan_undo_abandoned(host: Host) -> Plan:
+    """What `undo_abandoned` would do now."""
+    if not _is_abandoned(host):
+        return Plan()
+    why = "interface, peers and firewall by the state below it"
+    return plan_undo(host).then(Plan.of((True, "raise", "interface", why)))
+
+
 def undo_abandoned(host: Host, spec: Spec) -> str | None:
     """As `undo`, but only of a window whose timer is gone, or that was being undone (D1, D2)."""
     with store.locked(host, "the mesh"):

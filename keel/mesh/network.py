@@ -5,7 +5,7 @@ Owns which flow a confirmed window belongs to.
 
 from __future__ import annotations
 
-from keel.mesh import behind, netwindow, remove, store, tended, window
+from keel.mesh import behind, netsettings, netwindow, remove, selfrecord, store, tended, up, window
 from keel.mesh.remove import Removed
 from keel.mesh.window import Removing, Resetting, Stage, Window
 from keel.outcome import Done, Plan
@@ -24,7 +24,7 @@ def plan_confirm(host: Host) -> Plan:
     found = netwindow.standing(host)
     armed, what = window.confirm(found) != found, window.describe(found)
     confirms = Plan.of((armed, "confirm", what, "no timer undoes it any more"))
-    return Plan(steps=(*confirms.steps, *plan_going_on(host, found).steps))
+    return confirms.then(plan_going_on(host, found))
 
 
 def plan_going_on(host: Host, found: Window) -> Plan:
@@ -64,6 +64,39 @@ def raise_all(host: Host, spec: Spec) -> None:
             behind.mark(host)
         netwindow.put_right(host, spec)
         tended.note_boot(host)
+
+
+def plan_raise(host: Host, spec: Spec) -> Plan:
+    """What `raise_all` would do now. Behind a change that is undone first nothing else is shown: it
+    may be one that cannot be read."""
+    undone = netwindow.plan_undo_abandoned(host)
+    if undone:
+        return undone
+    node = store.require(host)
+    rises = host.wireguard.show(spec.network.wireguard.interface) is None
+    signs = not rises and selfrecord.due(host, netsettings.in_force(host, spec), node)
+    return Plan.of(
+        (
+            rises,
+            "ask-first",
+            "this node",
+            "it was away: it obeys nobody before it heard the others",
+        ),
+    ).then(
+        up.plan(host, spec, node, store.load_invites(host)),
+        Plan.of((signs, "sign-self", "this node", "its own record says how it is now")),
+    )
+
+
+def plan_tend(host: Host) -> Plan:
+    """What `tend` would do now."""
+    undone = netwindow.plan_undo_abandoned(host)
+    if undone:
+        return undone
+    found = store.load_window(host)
+    if found is None or found.stage is not Stage.CONFIRMED:
+        return Plan()
+    return plan_going_on(host, found)
 
 
 def tend(host: Host, spec: Spec) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from keel.mesh import (
     exchange,
     join,
     netsettings,
+    netwindow,
     network,
     pendingjoin,
     selfrecord,
@@ -33,10 +34,11 @@ from keel.mesh.invite import InviteState
 from keel.mesh.liveness import PeerSample
 from keel.mesh.members import Member
 from keel.mesh.store import Node
-from keel.outcome import Done, Incomplete
-from keel.ports import Deadline, Host, WgDevice, WgPeerState
+from keel.outcome import Done, Incomplete, Plan
+from keel.ports import Deadline, Host, WgDevice, WgPeer, WgPeerState
 from keel.spec.model import Spec
-from keel.types import Capability, Endpoint, InviteId
+from keel.types import Capability, Endpoint, InviteId, WgKey
+from keel.unitnames import CHANNEL_SOCKET
 
 ROUNDS = 8
 """Exchanges with one member in one pass; each carries 120 KiB of records."""
@@ -89,6 +91,45 @@ def sync(host: Host, spec: Spec) -> Done[Synced] | Incomplete[Synced]:
     return Done(value=value, changed=(f"{learned} records learned",) if learned else ())
 
 
+def plan(host: Host, spec: Spec) -> Plan:
+    """What a pass would do now, before it hears anybody. Behind a change to the network that is
+    undone first nothing else is shown."""
+    window = network.plan_tend(host)
+    if netwindow.plan_undo_abandoned(host):
+        return window
+    node, spec = store.require(host), netsettings.in_force(host, spec)
+    fates = admit.lapsing(host, node)
+    kept = tuple(later for _, later in fates if later is not None)
+    names = ", ".join(sorted(one.display for one in talk.others(node)))
+    pending = pendingjoin.load(host, node.mesh)
+    called = up.peer_names(node, kept, host.clock.now())
+    ends = "its time is over"
+    before = (
+        *(
+            (later is None, "forget-invite", one.invite, "it ended a day ago")
+            for one, later in fates
+        ),
+        *((later not in (one, None), "end-invite", one.invite, ends) for one, later in fates),
+        (selfrecord.due(host, spec, node), "sign-self", "this node", "it says how it is now"),
+        *((True, "renew-peer", f"invite {one}", "idle") for one, _ in _idle(host, spec, node)),
+    )
+    after = (
+        (not up.listens(host), "start", CHANNEL_SOCKET, "the channel does not listen"),
+        *(
+            (True, "renew-peer", called[peer.key], f"silent; it is tried at {peer.endpoint}")
+            for peer in _silent(host, spec, node, kept)
+        ),
+        (
+            pending is not None,
+            "confirm",
+            "the inviter",
+            "the join that was begun here ends with it",
+        ),
+        (bool(names), "exchange-records", names, "each learns what it lacks"),
+    )
+    return window.then(Plan.of(*before), up.plan(host, spec, node, kept), Plan.of(*after))
+
+
 def _tend(host: Host, spec: Spec) -> Node:
     """What needs no other node: lapsed invites, this node's self record, the interface's peers."""
     with store.locked(host, "the mesh"):
@@ -118,9 +159,16 @@ def _say_what_is_new(host: Host, spec: Spec, reached: Collection[str]) -> None:
 def renew_idle_invites(host: Host, spec: Spec, node: Node) -> tuple[InviteId, ...]:
     """Make the temporary peers anew that nothing uses: WireGuard ignores a joiner whose clock went
     back (a handshake must carry a later time than the last), and forgets that with the peer."""
-    interface = spec.network.wireguard.interface
-    device = host.wireguard.show(interface)
-    renewed = []
+    idle = _idle(host, spec, node)
+    for _, key in idle:
+        host.wireguard.remove_peer(spec.network.wireguard.interface, key)
+    return tuple(one for one, _ in idle)
+
+
+def _idle(host: Host, spec: Spec, node: Node) -> tuple[tuple[InviteId, WgKey], ...]:
+    """The invites whose temporary peers were used and are not any more."""
+    device = host.wireguard.show(spec.network.wireguard.interface)
+    found = []
     for invite in store.load_invites(host):
         peer = up.temporary_peer(node, invite)
         state = _peer(device, peer.key)
@@ -128,9 +176,8 @@ def renew_idle_invites(host: Host, spec: Spec, node: Node) -> tuple[InviteId, ..
             continue
         # how far apart, not how long ago: a clock that ran ahead keeps none in use
         if abs(host.clock.now() - state.latest_handshake) >= IDLE:
-            host.wireguard.remove_peer(interface, peer.key)
-            renewed.append(invite.invite)
-    return tuple(renewed)
+            found.append((invite.invite, peer.key))
+    return tuple(found)
 
 
 def _peer(device: WgDevice | None, key: str) -> WgPeerState | None:
@@ -167,10 +214,20 @@ def _look_for_the_silent(
     host: Host, spec: Spec, node: Node, invites: tuple[InviteState, ...]
 ) -> None:
     """Each peer that is silent is tried elsewhere, and made anew: WireGuard ignores a member whose
-    clock went back for as long as it ran ahead, and forgets that with the peer. One that was never
-    looked at may be about to answer."""
+    clock went back for as long as it ran ahead, and forgets that with the peer."""
     interface = spec.network.wireguard.interface
-    device = host.wireguard.show(interface)
+    for peer in _silent(host, spec, node, invites):
+        host.wireguard.remove_peer(interface, peer.key)
+        host.wireguard.set_peer(interface, peer)
+
+
+def _silent(
+    host: Host, spec: Spec, node: Node, invites: tuple[InviteState, ...]
+) -> tuple[WgPeer, ...]:
+    """The peers that are silent, with the endpoint to try next. One that was never looked at may be
+    about to answer."""
+    device = host.wireguard.show(spec.network.wireguard.interface)
+    found = []
     now, monotonic = host.clock.now(), host.clock.monotonic()
     samples = status.load_samples(host).peers
     endpoints = {one.wireguard: up.endpoints_of(node, one) for one in talk.others(node)}
@@ -183,8 +240,8 @@ def _look_for_the_silent(
             continue
         known = endpoints.get(peer.key, ())
         endpoint = next_endpoint(known, state, heard_at=sample.heard_at) or state.endpoint
-        host.wireguard.remove_peer(interface, peer.key)
-        host.wireguard.set_peer(interface, replace(peer, endpoint=endpoint))
+        found.append(replace(peer, endpoint=endpoint))
+    return tuple(found)
 
 
 def _finish_join(host: Host, node: Node) -> None:

@@ -29,7 +29,8 @@ from keel.mesh.members import Member
 from keel.mesh.records import CRL, REMOVAL, VOTE
 from keel.mesh.roster import Merged
 from keel.mesh.store import Node
-from keel.ports import Host, WgPeer
+from keel.outcome import Plan
+from keel.ports import Host, WgBackend, WgDevice, WgPeer
 from keel.spec.model import Spec, TcpBound, capability
 from keel.types import Capability, Endpoint, WgKey
 from keel.unitnames import (
@@ -60,6 +61,76 @@ def bring_up(host: Host, spec: Spec, node: Node, invites: Iterable[InviteState])
     set_peers(host, spec, wanted_peers(spec, node, tuple(invites), host.clock.now()))
     bound_tcp(host, spec)
     lay_channel(host, node.address)
+
+
+def plan(host: Host, spec: Spec, node: Node, invites: Iterable[InviteState]) -> Plan:
+    """What `bring_up` would do now; the firewall's table it loads every time."""
+    spec, invites = netsettings.in_force(host, spec), tuple(invites)
+    wanted, now = spec.network.wireguard, host.clock.now()
+    device = host.wireguard.show(wanted.interface)
+    differ = _differences(spec, node, device)
+    changes = wgconf.plan_peers(
+        wanted_peers(spec, node, invites, now), device or _blank(spec, node)
+    )
+    names = peer_names(node, invites, now)
+    loose = may_bound_tcp(host, spec) and host.machine.tcp_bound_now() == "off"
+    lacks = host.files.read(host.paths.channel_drop_in) != _drop_in(node.address)
+    return Plan.of(
+        (bool(differ), "raise", wanted.interface, differ),
+        (True, "load-firewall", "inet keel", "in one piece, as every time"),
+        *((True, *_said(change, names)) for change in changes),
+        (loose, "bound-tcp", "this host", "after a cut TCP would stay silent for long"),
+        (
+            lacks,
+            "write-channel-address",
+            node.address.compressed,
+            "where the members ask this node",
+        ),
+    )
+
+
+def _differences(spec: Spec, node: Node, device: WgDevice | None) -> str:
+    """What of the interface is not as wanted, in words."""
+    wanted = spec.network.wireguard
+    if device is None:
+        return "it is not there"
+    pairs = (
+        ("key", device.key, node.identity.wireguard.public),
+        ("port", device.port, wanted.port),
+        ("MTU", device.mtu, wanted.mtu),
+        ("address", device.addresses, (node.address,)),
+    )
+    found = ", ".join(name for name, is_now, wants in pairs if is_now != wants)
+    return found and f"not as the state says: {found}"
+
+
+def _blank(spec: Spec, node: Node) -> WgDevice:
+    """The interface as it is when it was just made."""
+    wanted = spec.network.wireguard
+    return WgDevice(
+        name=wanted.interface,
+        key=node.identity.wireguard.public,
+        port=wanted.port,
+        backend=WgBackend.KERNEL,
+        mtu=wanted.mtu,
+        addresses=(node.address,),
+        peers=(),
+    )
+
+
+def peer_names(node: Node, invites: tuple[InviteState, ...], now: datetime) -> Mapping[WgKey, str]:
+    """What the peers are called, by their keys."""
+    return {
+        **{temporary_peer(node, one).key: f"invite {one.invite}" for one in invites},
+        **{claim.wireguard: claim.name for claim in claimed_members(invites, now).values()},
+        **{one.wireguard: one.display for one in node.view.members if one.wireguard is not None},
+    }
+
+
+def _said(change: wgconf.Change, names: Mapping[WgKey, str]) -> tuple[str, str, str]:
+    if isinstance(change, wgconf.RemovePeer):
+        return "remove-peer", names.get(change.key, change.key), "no record has it as it is"
+    return "set-peer", names[change.peer.key], "not there as the records say"
 
 
 def follow(host: Host, spec: Spec, before: Node, node: Node) -> None:
@@ -167,22 +238,30 @@ def endpoints_of(node: Node, member: Member) -> tuple[Endpoint, ...]:
 
 def bound_tcp(host: Host, spec: Spec) -> None:
     """Bound TCP's silence after a cut, on capable nodes whose spec does not forbid it."""
-    able = capability(spec, overlay_installed=host.overlay_etcd_installed) is Capability.ETCD
-    if able and spec.network.tcp_bound is TcpBound.AUTO:
+    if may_bound_tcp(host, spec):
         host.machine.bound_tcp()
+
+
+def may_bound_tcp(host: Host, spec: Spec) -> bool:
+    able = capability(spec, overlay_installed=host.overlay_etcd_installed) is Capability.ETCD
+    return able and spec.network.tcp_bound is TcpBound.AUTO
 
 
 def lay_channel(host: Host, address: IPv6Address) -> None:
     """The channel's socket listens on this node's overlay address and nowhere else."""
-    text = (
-        "# Written by keel; follows the overlay address.\n"
-        f"[Socket]\nListenStream=\nListenStream=[{address.compressed}]:{CHANNEL_PORT}\n"
-    ).encode()
+    text = _drop_in(address)
     if host.files.read(host.paths.channel_drop_in) == text:
         return
     host.files.make_dir(host.paths.channel_drop_in.parent, mode=0o755)
     host.files.write(host.paths.channel_drop_in, text, mode=0o644)
     _load_channel(host)
+
+
+def _drop_in(address: IPv6Address) -> bytes:
+    return (
+        "# Written by keel; follows the overlay address.\n"
+        f"[Socket]\nListenStream=\nListenStream=[{address.compressed}]:{CHANNEL_PORT}\n"
+    ).encode()
 
 
 def _load_channel(host: Host) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,10 @@ from keel.mesh.token import Token, encode_token
 from keel.mesh.trust import with_block
 from keel.mesh.warnings import Severity
 from keel.mesh.window import Stage, Window
-from keel.types import SigningKey
+from keel.ports import WgPeer
+from keel.types import SigningKey, WgKey
+from keel.unitnames import CHANNEL_SOCKET
+from tests.cli.test_manual import VERBS
 from tests.flow.test_alerting import CHANNELS, two_with_alert_channels
 from tests.flow.test_remove_cli import typed
 from tests.flow.test_window import edit, mesh_of, open_removal, open_reset, three_members
@@ -428,3 +433,168 @@ def test_a_node_in_no_mesh_tells_nobody(tmp_path: Path) -> None:
     spec.write_text(spec.read_text() + CHANNELS)
     assert shown(world, "a", "mesh etcd alert") == []
     assert refused_alike(world, "a", "mesh etcd alert --test") == "not-in-mesh"
+
+
+FIREWALL = ("load-firewall", "inet keel")
+EXCHANGE = ("exchange-records", "b, c")
+UP, SYNC = "mesh up", "mesh sync"
+
+
+def invites(world: World) -> list[str]:
+    """The peers of a's invites, by what they are called; those of the joins are used."""
+    return [f"invite {one.invite}" for one in store.load_invites(world.host("a"))]
+
+
+def test_up_and_sync_have_little_to_do_where_all_is_well(world: World) -> None:
+    assert shown(world, "a", UP) == [FIREWALL]
+    assert shown(world, "a", SYNC) == [FIREWALL, EXCHANGE]
+
+
+def test_up_shows_what_a_boot_has_to_raise(world: World) -> None:
+    node = world.net.nodes["a"]
+    node.power_off()
+    node.power_on()
+    used = [("set-peer", one) for one in invites(world)]
+    peers = [("set-peer", "b"), ("set-peer", "c")]
+    found = shown(world, "a", UP)
+    assert found[:3] == [("ask-first", "this node"), ("raise", "keel0"), FIREWALL]
+    assert sorted(found[3:]) == sorted([*used, *peers])
+    assert "raise keel0: it is not there" in typed(world, "a", f"{UP} --dry-run")[1].splitlines()
+    listens = ("start", CHANNEL_SOCKET)
+    found = shown(world, "a", SYNC)
+    assert found[:2] == [("raise", "keel0"), FIREWALL]
+    assert sorted(found[2:6]) == sorted([*used, *peers])
+    assert found[6:] == [listens, EXCHANGE]
+    assert typed(world, "a", UP)[0] == 0
+    assert shown(world, "a", UP) == [FIREWALL]
+    assert shown(world, "a", SYNC) == [FIREWALL, listens, EXCHANGE]
+
+
+def test_up_shows_what_was_changed_by_hand(world: World) -> None:
+    node = world.net.nodes["a"]
+    device = node.wireguard.devices["keel0"]
+    b, stranger = world.loaded("b"), WgKey(base64.b64encode(bytes(32)).decode())
+    del device.peers[b.identity.wireguard.public]
+    node.wireguard.set_peer("keel0", WgPeer(key=stranger, allowed=b.address))
+    device.port, device.mtu = 1, 1500
+    node.paths.channel_drop_in.unlink()
+    node.move(IPv4Address("192.0.2.200"))
+    changed = [
+        ("raise", "keel0"),
+        FIREWALL,
+        ("remove-peer", stranger),
+        ("set-peer", "b"),
+        ("write-channel-address", world.loaded("a").address.compressed),
+    ]
+    assert shown(world, "a", UP) == [*changed, ("sign-self", "this node")]
+    assert shown(world, "a", SYNC) == [("sign-self", "this node"), *changed, EXCHANGE]
+    out = typed(world, "a", f"{UP} --dry-run")[1].splitlines()
+    assert out[0] == "raise keel0: not as the state says: port, MTU"
+    assert typed(world, "a", UP)[0] == 0
+    assert shown(world, "a", UP) == [FIREWALL]
+
+
+def test_up_shows_that_a_capable_node_bounds_tcp(world: World) -> None:
+    world.make_capable("b")
+    bound = ("bound-tcp", "this host")
+    assert shown(world, "b", UP) == [FIREWALL, bound, ("sign-self", "this node")]
+    assert typed(world, "b", UP)[0] == 0
+    assert shown(world, "b", UP) == [FIREWALL]
+    world.net.nodes["b"].machine.unbound_tcp()
+    edit(world, "b", "network:", "network:\n  tcp_bound: off")
+    assert shown(world, "b", UP) == [FIREWALL]
+
+
+def test_up_names_invites_and_claimants(world: World) -> None:
+    world.node("d", mode="cloud")
+    dies_before(world, world.invite("a"), "/v1/hello")
+    world.net.nodes["a"].wireguard.devices["keel0"].peers.clear()
+    found = shown(world, "a", UP)
+    assert {name for _, name in found[1:]} == {*"bcd", *invites(world)}
+
+
+@pytest.mark.parametrize("line", [UP, SYNC])
+def test_a_change_that_nobody_confirmed_is_shown_to_be_undone_first(
+    world: World, line: str
+) -> None:
+    world.open_window("a", "b")  # its timer is gone
+    undone = [("undo-change", "the removal of b"), ("raise", "interface")]
+    assert shown(world, "a", line) == undone
+    world.net.nodes["a"].paths.window.write_bytes(b"{")
+    torn = ("undo-change", "a change whose record cannot be read")
+    assert shown(world, "a", line) == [torn, undone[1]]
+    assert typed(world, "a", line)[0] == 0
+    assert not store.window_is_open(world.host("a"))
+
+
+def test_a_sync_goes_on_with_what_was_confirmed_and_leaves_what_waits(world: World) -> None:
+    open_removal(world)
+    assert shown(world, "a", SYNC) == [FIREWALL, ("exchange-records", "c")]
+    found = store.load_window(world.host("a"))
+    assert found is not None
+    store.save_window(world.host("a"), replace(found, stage=Stage.CONFIRMED))
+    going_on = [("sign-removal", "b"), ("tell-members", "b")]
+    assert shown(world, "a", SYNC) == [*going_on, FIREWALL, ("exchange-records", "c")]
+
+
+def test_a_sync_shows_which_invites_end_and_which_are_forgotten(world: World) -> None:
+    token = world.invite("a", life=timedelta(minutes=1))
+    world.net.clock.sleep(61)
+    assert ("end-invite", token.invite) in shown(world, "a", SYNC)
+    world.sync("a")
+    assert "end-invite" not in actions(world, "a", SYNC)
+    world.net.clock.sleep(86400)
+    assert ("forget-invite", token.invite) in shown(world, "a", SYNC)
+    world.sync("a")
+    assert store.load_invites(world.host("a")) == ()
+
+
+def test_a_sync_shows_the_peers_that_are_made_anew(world: World) -> None:
+    world.node("d", mode="cloud")
+    dies_before(world, world.invite("a"), "/v1/hello")
+    world.net.clock.sleep(61)
+    renewed = [("renew-peer", one) for one in invites(world)]
+    assert shown(world, "a", SYNC) == [*renewed, FIREWALL, EXCHANGE]
+    world.net.nodes["b"].power_off()
+    world.sync("a")
+    world.net.clock.sleep(200)
+    world.sync("a")
+    assert ("renew-peer", "b") in shown(world, "a", SYNC)
+
+
+def test_a_sync_shows_that_it_confirms_a_join_that_was_begun(world: World) -> None:
+    world.node("d", mode="cloud")
+    dies_before(world, world.invite("a"), "/v1/hello")
+    found = shown(world, "d", SYNC)
+    assert found[-2:] == [("confirm", "the inviter"), ("exchange-records", "a, b, c")]
+
+
+def test_a_sync_of_one_that_is_alone_asks_nobody(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    mesh_of(world, "a")
+    assert shown(world, "a", SYNC) == [FIREWALL]
+
+
+@pytest.mark.parametrize("line", [UP, SYNC])
+def test_where_no_mesh_is_both_are_refused_alike(tmp_path: Path, line: str) -> None:
+    world = World(tmp_path)
+    world.node("a")
+    assert refused_alike(world, "a", line) == "not-in-mesh"
+
+
+ONLY_LOOK = {
+    "keel diff",
+    "keel mesh etcd env",
+    "keel mesh etcd status",
+    "keel mesh status",
+    "keel mesh trust list",
+    "keel spec check",
+    "keel spec show",
+}
+A_PASS = {"keel mesh etcd tend"}
+"""Each of its duties asks the others and acts on their answers before the next one looks."""
+
+
+def test_every_command_that_changes_something_has_a_dry_run() -> None:
+    without = {words for words, verb in VERBS if not verb.changes}
+    assert without == ONLY_LOOK | A_PASS

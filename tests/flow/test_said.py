@@ -203,10 +203,10 @@ def test_a_node_whose_leave_was_cut_off_is_asked_for_the_name_it_had(world: Worl
 def test_a_sync_says_whom_it_reached_by_name(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.mesh("abcde")
-    assert Sync().run(world.host("a")).text.startswith("reached b, c, d, e; ")
+    assert Sync(dry_run=False).run(world.host("a")).text.startswith("reached b, c, d, e; ")
     world.net.nodes["e"].power_off()
     world.net.nodes["b"].power_off()
-    report = Sync().run(world.host("a"))
+    report = Sync(dry_run=False).run(world.host("a"))
     assert report.text.startswith("reached c, d; ")
     assert [line.split()[1].strip(":") for line in report.notes[:2]] == ["b", "e"]
 
@@ -215,13 +215,13 @@ def test_a_sync_that_reaches_nobody_says_so(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.mesh("ab")
     world.net.nodes["b"].power_off()
-    assert Sync().run(world.host("a")).text.startswith("reached nobody; ")
+    assert Sync(dry_run=False).run(world.host("a")).text.startswith("reached nobody; ")
 
 
 def test_a_sync_alone_has_nobody_to_reach(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.mesh("a")
-    assert Sync().run(world.host("a")).text == (
+    assert Sync(dry_run=False).run(world.host("a")).text == (
         "there is no other member to be asked; 0 new records"
     )
 

@@ -215,7 +215,7 @@ class World:
             self.net.clock.sleep(5)
 
     def sync(self, name: str) -> object:
-        return sync.sync(self.host(name), self.spec(name))
+        return sync.sync(self.host(name), self.held(name))
 
     def trust(self, name: str, whom: str) -> None:
         trustflow.add_root(self.host(name), self.spec(name), whom)
@@ -413,7 +413,7 @@ class World:
     def _quiet_sync(self, node: FakeNode) -> None:
         try:
             if store.load(node.host) is not None:
-                sync.sync(node.host, self.spec(node.name))
+                sync.sync(node.host, self.held(node.name))
         except KeelError as error:
             self.refused.append((node.name, error))
 
