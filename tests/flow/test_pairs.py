@@ -68,7 +68,9 @@ COMMANDS: dict[str, Command] = {
     "e: join": lambda world: world.join("e", world.tokens["e"]),
     "a: tend": lambda world: world.tend("a"),
     "c: tend": lambda world: world.tend("c"),
+    "d: tend": lambda world: world.tend("d"),
     "a: sync": lambda world: world.sync("a"),
+    "d: sync": lambda world: world.sync("d"),
     "a: up": lambda world: world.up("a"),
     "a: alert": lambda world: alerting.deliver(world.host("a"), world.spec("a")),
     "c: env": lambda world: etcdenv.environment(world.host("c")),
@@ -82,7 +84,7 @@ SOME = (
     (with_lost_data, "c: recover", "a: remove c"),
     (with_lost_data, "c: recover", "d: join"),
 )
-TIMERS = frozenset({"a: tend", "c: tend", "a: sync", "a: up", "a: alert"})
+TIMERS = frozenset({"a: tend", "c: tend", "d: tend", "a: sync", "d: sync", "a: up", "a: alert"})
 """What runs beside every command, unasked: nobody is refused for it."""
 
 
