@@ -13,10 +13,12 @@ from keel.types import Capability, NodeName, Nonce, parse_name
 
 
 def plan(host: Host, spec: Spec) -> Plan:
-    """What create would do; nothing on a node that is in its own mesh already."""
+    """What create would do; nothing on a node that is in its own mesh already. Refused as it."""
     refuse_pending(host)
     if store.load(host) is not None:
         return Plan()
+    own_name(host, spec)
+    host.wireguard.show(spec.network.wireguard.interface)  # Refused when it is another's
     steps = [
         Step(action="make-keys", subject="this node", why="a signing and a WireGuard key"),
         Step(action="found-mesh", subject="genesis", why="the founder admits itself"),

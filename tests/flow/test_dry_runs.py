@@ -180,6 +180,25 @@ def test_a_cancelled_invite_of_one_that_is_alone_tells_nobody(tmp_path: Path) ->
     assert refused_alike(world, "a", f"mesh invite --cancel {token.invite}") == "window-open"
 
 
+def test_a_creation_is_refused_alike(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    node = world.node("a", mode="cloud")
+    line = "mesh create"
+    assert shown(world, "a", line) == [
+        ("make-keys", "this node"),
+        ("found-mesh", "genesis"),
+        ("raise", "interface"),
+    ]
+    node.wireguard.taken.add("keel0")
+    with nothing_happens(world):
+        dry = typed(world, "a", f"{line} --dry-run")
+    assert dry[0] == 3
+    node.wireguard.taken.clear()
+    edit(world, "a", "node: {name: a}\n", "")
+    node.machine.name = "_"
+    assert refused_alike(world, "a", line) == "no-name"
+
+
 REDEEMS = ["first-contact", "redeem"]
 ENDS = ["become-member", "raise", "confirm"]
 
