@@ -18,7 +18,7 @@ from keel.errors import Exit, KeelError
 from keel.mesh import etcdpermit
 from keel.mesh.etcdclient import those_with_leader
 from keel.mesh.etcdmsg import ClusterRecord
-from keel.mesh.etcdstart import Questions, awaits, guard, served
+from keel.mesh.etcdstart import Questions, awaits, guard, loading, served
 from keel.ports import Host
 
 LEADER_SECONDS = 6.0
@@ -76,8 +76,9 @@ def permit(host: Host, questions: Questions) -> None:
     the guard comes to the same one and tells it."""
     boot = _boot(host)
     with contextlib.suppress(KeelError):
-        guard(host, questions, invocation="", boot=boot, address_seconds=0.0)
-        etcdpermit.seal(host.files, host.paths, boot=boot, now=host.clock.monotonic())
+        allowed = guard(host, questions, invocation="", boot=boot, address_seconds=0.0)
+        loads = loading(host, allowed, "", boot)
+        etcdpermit.seal(host.files, host.paths, boot=boot, now=host.clock.monotonic(), loads=loads)
 
 
 def _boot(host: Host) -> str:

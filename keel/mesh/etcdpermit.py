@@ -30,9 +30,11 @@ def this_boot(files: Files, paths: Paths) -> str:
     return (files.read(paths.boot_id) or b"").decode("ascii", "replace").strip()
 
 
-def seal(files: Files, paths: Paths, *, boot: str, now: float) -> None:
-    """Leave a permit for what is on disk now; `now` is the monotonic clock's."""
-    permit = {"boot": boot, "time": now, "seen": _seen(files, paths)}
+def seal(files: Files, paths: Paths, *, boot: str, now: float, loads: bytes) -> None:
+    """Leave a permit for what is on disk now; `now` is the monotonic clock's. `loads` is what etcd
+    will have loaded: the guard tells it, because another start may have come first."""
+    seen = _seen(files, paths)
+    permit = {"boot": boot, "time": now, "seen": seen, "loads": json.loads(loads)}
     files.make_dir(paths.run)
     files.write(paths.etcd_permit, json.dumps(permit).encode())
 
@@ -44,13 +46,14 @@ def redeem(files: Files, paths: Paths, *, boot: str, now: float, invocation: str
     if raw is None:
         return False
     files.remove(paths.etcd_permit)
-    permit, loaded = _parsed(raw), _parsed(files.read(paths.etcd_loaded, max_bytes=MAX_BYTES))
+    permit = _parsed(raw)
+    loads = permit.get("loads")
     sealed = permit.get("time")
     timely = isinstance(sealed, float) and 0.0 <= now - sealed <= GOOD_SECONDS
     same = permit.get("boot") == boot and permit.get("seen") == _seen(files, paths)
-    if not (loaded and timely and same):
+    if not (isinstance(loads, dict) and timely and same):
         return False
-    files.write(paths.etcd_loaded, json.dumps({**loaded, "invocation": invocation}).encode())
+    files.write(paths.etcd_loaded, json.dumps({**loads, "invocation": invocation}).encode())
     return True
 
 

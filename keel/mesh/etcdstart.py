@@ -115,8 +115,15 @@ def guard(
         # systemd reads etcd.env after this guard has ended
         env = with_state(view.laid.env, allowed.state)
         host.files.write(host.paths.laid / ENV_FILE, env, owner="etcd")
-    if unit is not None and unit.main_pid:  # run by hand: what runs loaded what its own guard told
-        return allowed
+    if not invocation or (unit is not None and unit.main_pid):
+        return allowed  # ahead, or by hand: what runs loaded what the guard of its own life told
+    host.files.make_dir(host.paths.run)
+    host.files.write(host.paths.etcd_loaded, loading(host, allowed, invocation, boot))
+    return allowed
+
+
+def loading(host: Host, allowed: Allowed, invocation: str, boot: str) -> bytes:
+    """What etcd loads that is let start now: etcd-loaded.json, which its own guard alone writes."""
     loaded = Loaded(
         roots=tuple(sorted(allowed.loaded)),
         settings=_settings(host),
@@ -124,9 +131,7 @@ def guard(
         boot=boot,
         time=host.clock.now(),
     )
-    host.files.make_dir(host.paths.run)
-    host.files.write(host.paths.etcd_loaded, codec.dumps(loaded))
-    return allowed
+    return codec.dumps(loaded)
 
 
 def awaits(

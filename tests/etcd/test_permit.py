@@ -80,8 +80,6 @@ CHANGES = {
     "laid-gone": lambda node: (node.paths.laid / "crl.der").unlink(),
     "laid-more": lambda node: (node.paths.laid / "more").touch(),
     "data": begun,
-    "not-loaded": lambda node: node.paths.etcd_loaded.unlink(),
-    "loaded-no-object": lambda node: node.paths.etcd_loaded.write_bytes(b"[]"),
 }
 
 
@@ -103,10 +101,22 @@ def test_a_permit_of_another_time_is_none(permitted: FakeNode, boot: str, later:
     assert not redeem(permitted)  # used up by the attempt
 
 
-def test_a_permit_without_its_time_is_none(permitted: FakeNode) -> None:
+@pytest.mark.parametrize("part", [{"time": "now"}, {"loads": None}], ids=["time", "loads"])
+def test_a_permit_without_a_part_is_none(permitted: FakeNode, part: dict[str, object]) -> None:
     permit = json.loads(permitted.paths.etcd_permit.read_bytes())
-    permitted.paths.etcd_permit.write_text(json.dumps({**permit, "time": "now"}))
+    permitted.paths.etcd_permit.write_text(json.dumps({**permit, **part}))
     assert not redeem(permitted)
+
+
+def test_a_second_start_judged_while_etcd_begins_takes_nothing_from_its_life(
+    permitted: FakeNode,
+) -> None:
+    """Its start waits in systemd's queue, so that whoever looks sees none and starts it again."""
+    assert redeem(permitted)
+    told = permitted.paths.etcd_loaded.read_bytes()
+    judgement.permit(permitted.host, Answers())
+    assert permitted.paths.etcd_permit.exists()
+    assert permitted.paths.etcd_loaded.read_bytes() == told
 
 
 def permitted_now(node: FakeNode) -> None:
