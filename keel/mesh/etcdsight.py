@@ -63,6 +63,8 @@ def look(
         return Waiting(
             what="the cluster's growth", waiting_for="the cluster's leader", why=found.why
         )
+    if _may_be_served(answers, found.members):
+        answers = probe_capable(host, node)
     own = etcdown.word(host)
     words = _words(node, found.members, answers, own)
     anew = {m.key for m, one in answers.items() if one.replacing}
@@ -83,6 +85,14 @@ def look(
         replacing=frozenset(anew),
     )
     return Sight(listed=found.members, answers=answers, view=view, doors=doors, found=found)
+
+
+def _may_be_served(answers: Answers, members: tuple[EtcdMember, ...]) -> bool:
+    """Whether one that said that it wants a new place is listed as one that has started: perhaps in
+    the place that it was given since it said so. It gave up the wish before that start."""
+    wishes = {member.address for member, one in answers.items() if one.replacing}
+    begun = (one for one in members if one.client_urls)
+    return any(etcdchange.address_of(one) in wishes for one in begun)
 
 
 def _words(

@@ -471,6 +471,30 @@ def ask_in_vain(world: World) -> None:
         recover(world, "b")
 
 
+def test_a_place_that_was_taken_while_the_holder_looks_is_not_given_away_again(
+    world: World,
+) -> None:
+    ask_in_vain(world)
+    effects = world.net.nodes["a"].effects
+    b = f"answer {world.loaded('b').address}"
+    met: list[str] = []
+
+    def takes_its_place(effect: str) -> bool:
+        if effect.startswith(b) and not met:
+            met.append(effect)  # b's word that it wants a new place is on its way
+            recover(world, "b")
+            world.tend("b")
+        return False
+
+    effects.crash_on = takes_its_place
+    world.tend("a")
+    effects.crash_on = None
+    assert met
+    place = own_id(world, "b")
+    whole_again(world, "b")
+    assert own_id(world, "b") == place
+
+
 def test_asked_for_once_more_it_goes_on(world: World) -> None:
     ask_in_vain(world)
     assert etcdtaken.wants_replacement(world.host("b"), world.loaded("b").key)
