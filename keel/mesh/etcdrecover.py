@@ -11,8 +11,8 @@ Rules:
 (R3) Data is moved aside, never deleted, after etcd was stopped and before it starts anew.
 (R4) The new place begins at least where the peers saw this disk live last, so that it is not taken
      for a restored one again.
-(R5) The command, the tend and the holder's pass may bring the place at once: the first that does
-     is right, and nobody is refused for having come second.
+(R5) The command and passes of the tend may bring the place at once: the first that does is right
+     and ends the wish, and nobody is refused for having come second.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from keel.mesh import etcdgrow, etcdown, etcdstate, etcdstore, etcdtaken, selfre
 from keel.mesh.duty import Duty, done, nothing, waits
 from keel.mesh.etcdholder import holder_member
 from keel.mesh.etcdmsg import AskReplace, ReplaceAnswer
-from keel.mesh.etcdstate import Cluster, Queued, Stage, Wanted
+from keel.mesh.etcdstate import Queued, Wanted
 from keel.mesh.exchange import ETCD_PATH
 from keel.mesh.members import Member
 from keel.mesh.store import Node
@@ -108,13 +108,12 @@ def _check(host: Host, spec: Spec) -> None:
 
 
 def _go_on(host: Host, node: Node) -> Done[str] | Waiting:
-    before = etcdstore.load_cluster(host)
     try:
         answer = _ask(host, node, dry_run=False)
     except Refused:
-        if _placed_since(host, node, before):
-            return NEW_PLACE
-        raise
+        if etcdtaken.wants_replacement(host, node.key):
+            raise
+        return NEW_PLACE  # R5
     if answer.record is None:
         return Waiting(
             what=WHAT,
@@ -123,17 +122,10 @@ def _go_on(host: Host, node: Node) -> Done[str] | Waiting:
         )
     with store.locked(host, "the mesh"):
         _outlive(host, node, selfrecord.lived_by(node, answer.newest_of_you))
-        if not _placed_since(host, node, before):
+        if etcdtaken.wants_replacement(host, node.key):  # R5
             etcdtaken.take_record(host, node, answer.record)
-        _forget(host, node)
+            _forget(host, node)
     return NEW_PLACE
-
-
-def _placed_since(host: Host, node: Node, before: Cluster) -> bool:
-    """R5: whether a pass beside this one, or the holder's, has brought the new place meanwhile."""
-    now = etcdstore.load_cluster(host)
-    taken = now != before and now.stage is Stage.STARTING
-    return taken or not etcdtaken.wants_replacement(host, node.key)
 
 
 def _ask(host: Host, node: Node, *, dry_run: bool) -> ReplaceAnswer:

@@ -6,7 +6,8 @@ Rules:
 (S1) A record names exactly the members that etcd lists, under the book's next epoch, and the book
      is on disk before the record leaves.
 (S2) A node that gets a new place under a new ID is sent a record of its own that says which ID it
-     replaces; nobody else ever sees that one.
+     replaces; nobody else ever sees that one. One whose operator wished for the place is not sent
+     it, but asks: its wish ends with the taking (keel.mesh.etcdrecover), never after its start.
 (S3) Nobody is told to start over an empty directory as a member that started before.
 (S4) No record is signed that nobody lacks.
 """
@@ -101,7 +102,7 @@ def _lacks(held: ClusterRecord, answer: ProbeAnswer, *, expired: bool, born: boo
 def _own_places(
     host: Host, node: Node, listed: EtcdMembers, answers: Answers
 ) -> dict[Member, bytes]:
-    """Records with `replaces`, for who has a new place and did not hear of it yet."""
+    """Records with `replaces`, for who did not hear of its new place and does not ask (S2)."""
     held = etcdtaken.current_record(host)
     epoch = 0 if held is None else held.epoch
     found = {}
@@ -109,7 +110,7 @@ def _own_places(
         replaces = _replaces(host, member.address)
         listed_now = etcdchange.by_address(listed, member.address) is not None
         due = listed_now and not _started(listed, member) and answer.epoch <= epoch
-        if replaces is not None and due:
+        if replaces is not None and due and not answer.replacing:
             found[member] = _sign(host, node, listed, replaces=replaces)
     return found
 

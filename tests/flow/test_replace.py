@@ -184,14 +184,12 @@ def test_an_old_disk_is_not_taken_for_a_restored_one_again(world: World) -> None
     [
         ("b", "post ", "b"),
         ("b", "answer ", "b"),
-        ("b", "answer ", "a"),
         ("a", "post ", "a"),
         ("a", "start keel-mesh-etcd.service", "a"),
     ],
     ids=[
         "the tend has it all done before the holder is asked",
         "the tend takes its place after the holder has answered",
-        "the holder sends its record beside its answer",
         "the holder's tend has done all before it asks itself",
         "the holder's tend takes its place before the command does",
     ],
@@ -490,6 +488,31 @@ def test_a_place_that_was_taken_while_the_holder_looks_is_not_given_away_again(
     world.tend("a")
     effects.crash_on = None
     assert met
+    place = own_id(world, "b")
+    whole_again(world, "b")
+    assert own_id(world, "b") == place
+
+
+def test_a_refusal_leaves_the_wish_that_is_on_disk_and_the_tend_goes_on(world: World) -> None:
+    ask_in_vain(world)
+    off(world, "c")
+    assert refused(lambda: recover(world, "b")) == "replace-no-quorum"
+    assert duty(world, "b", "replacement").result is Result.FAILED
+    assert etcdtaken.wants_replacement(world.host("b"), world.loaded("b").key)
+    world.boot("c")
+    whole_again(world, "b")
+
+
+def test_who_asks_for_its_place_is_not_sent_it(world: World) -> None:
+    """Its etcd would start there while its wish still stands, and a second place were given."""
+    ask_in_vain(world)
+    before = etcdstore.load_cluster(world.host("b"))
+    assert learners(world) == ["b"]
+    world.tend("a")
+    assert etcdstore.load_cluster(world.host("b")) == before
+    world.tend("b")
+    assert etcdstore.load_cluster(world.host("b")) != before
+    assert not etcdtaken.wants_replacement(world.host("b"), world.loaded("b").key)
     place = own_id(world, "b")
     whole_again(world, "b")
     assert own_id(world, "b") == place
