@@ -44,6 +44,7 @@ def compose(
     files = DurableFiles()
     proc = Programs()
     units = Systemd(proc)
+    console = StderrConsole(clock, stream=stderr, colour=colour)
 
     def permit() -> None:
         from keel.cli import judgement
@@ -60,14 +61,14 @@ def compose(
         clock=clock,
         chance=SystemChance(),
         files=files,
-        locks=Flocks(clock),
+        locks=Flocks(clock, console),
         proc=proc,
         wireguard=WireGuardTools(proc, units, clock),
         firewall=Nftables(proc),
         units=units,
         machine=LinuxMachine(proc),
         gauge=LinuxGauge(proc, clock),
-        console=StderrConsole(clock, stream=stderr, colour=colour),
+        console=console,
         channel=LazyChannel(clock),
         etcd_at=Gateways(paths, files, clock),
         alerts=Messengers(proc),

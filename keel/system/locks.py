@@ -14,17 +14,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from keel.errors import DiskTrouble, LockHeld
-from keel.ports import Clock, Deadline
+from keel.ports import Clock, Console, Deadline
 from keel.system.disk import NO_FOLLOW
 
 POLL_SECONDS = 0.1
+SILENT_SECONDS = 1.0
+"""After that whoever waits is told for what."""
 
 
 class Flocks:
-    """keel.ports.Locks."""
+    """keel.ports.Locks; the console shows what is waited for."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, console: Console) -> None:
         self._clock = clock
+        self._console = console
 
     @contextmanager
     def hold(self, path: Path, *, what: str, wait_seconds: float = 0.0) -> Iterator[None]:
@@ -40,12 +43,16 @@ class Flocks:
             os.close(descriptor)
 
     def _wait(self, descriptor: int, what: str, deadline: Deadline) -> None:
+        silent = Deadline.after(self._clock, SILENT_SECONDS)
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
+                held = LockHeld(_holder(descriptor), what)
                 if deadline.passed(self._clock):
-                    raise LockHeld(_holder(descriptor), what) from error
+                    raise held from error
+                if silent.passed(self._clock):
+                    self._console.waiting(f"waiting: {held.summary()}")
                 self._clock.sleep(min(POLL_SECONDS, deadline.remaining(self._clock)))
             else:
                 return

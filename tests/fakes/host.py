@@ -71,7 +71,6 @@ class FakeNode:
         self.chance = SeededChance(seed)
         self.disk = RecordingDisk(root, self.effects)
         self.files = DurableFiles(self.disk)
-        self.locks = CountedLocks(self.effects, self.clock)
         self.proc = FakeProc(self.effects)
         self.wireguard = FakeWireGuard(self.effects)
         self.firewall = FakeFirewall(self.effects)
@@ -80,6 +79,7 @@ class FakeNode:
         self.machine = FakeMachine(self.effects, name, (Endpoint(host=inside, port=1),))
         self.gauge = FakeGauge()
         self.console = RecordingConsole()
+        self.locks = CountedLocks(self.effects, self.clock, self.console)
         self.etcd_at: EtcdAt = _no_etcd
         for verb in ("mask", "unmask"):
             self.proc.answers["systemctl", verb] = self.units.mask

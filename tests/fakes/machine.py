@@ -12,7 +12,7 @@ from pathlib import Path
 
 from keel.errors import AlertFailed, DiskTrouble, ProcFailed
 from keel.monitor import Sample
-from keel.ports import Clock, Completed, UnitRuns, UnitState
+from keel.ports import Clock, Completed, Console, UnitRuns, UnitState
 from keel.system.locks import Flocks
 from keel.types import Endpoint
 from tests.fakes.effects import Effects
@@ -319,10 +319,10 @@ class RecordingConsole:
 class CountedLocks:
     """keel.ports.Locks: real flocks whose taking is counted."""
 
-    def __init__(self, effects: Effects, clock: Clock) -> None:
+    def __init__(self, effects: Effects, clock: Clock, console: Console) -> None:
         self.effects = effects
         self.held: list[Path] = []
-        self._locks = Flocks(clock)
+        self._locks = Flocks(clock, console)
 
     @contextmanager
     def hold(self, path: Path, *, what: str, wait_seconds: float = 0.0) -> Iterator[None]:

@@ -28,6 +28,7 @@ from keel.system.clock import SystemClock
 from keel.system.locks import Flocks
 from keel.types import Nonce
 from tests.desk import NO_RATE, Asker, serving
+from tests.fakes import RecordingConsole
 from tests.flow.world import World
 
 HONEST_SECONDS = 5.0
@@ -125,7 +126,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 @contextmanager
 def door(world: World, held: Held, limits: Limits | None = None) -> Iterator[Door]:
     """A channel's process of its own each time; what is held ends with it."""
-    host = replace(world.host(SERVER), locks=Flocks(SystemClock()))
+    host = replace(world.host(SERVER), locks=Flocks(SystemClock(), RecordingConsole()))
     kinds = {name: replace(kind, body=AskPlace, act=held) for name, kind in KINDS.items()}
     doors: Doors = replace(etcd.doors(), etcd=kinds)
     addresses: Mapping[IPv6Address, IPv6Address] = {

@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -22,13 +23,13 @@ from keel.system.locks import Flocks
 from keel.system.machine import LinuxMachine, underlay_addresses
 from keel.system.units import Systemd
 from keel.types import Endpoint
-from tests.fakes import Call, FakeProc, VirtualClock
+from tests.fakes import Call, FakeProc, RecordingConsole, VirtualClock
 
 # locks
 
 
 def test_a_lock_holds_its_pid_and_is_free_again_after(tmp_path: Path) -> None:
-    locks = Flocks(SystemClock())
+    locks = Flocks(SystemClock(), RecordingConsole())
     with locks.hold(tmp_path / "run/lock", what="this node"):
         assert (tmp_path / "run/lock").read_text() == f"{os.getpid()}\n"
     assert (tmp_path / "run/lock").read_text() == ""
@@ -38,7 +39,7 @@ def test_a_lock_holds_its_pid_and_is_free_again_after(tmp_path: Path) -> None:
 
 def test_a_held_lock_names_its_holder_after_the_wait(tmp_path: Path) -> None:
     clock = VirtualClock()
-    locks = Flocks(clock)
+    locks = Flocks(clock, RecordingConsole())
     with (
         locks.hold(tmp_path / "lock", what="this node"),
         pytest.raises(LockHeld) as caught,
@@ -49,9 +50,21 @@ def test_a_held_lock_names_its_holder_after_the_wait(tmp_path: Path) -> None:
     assert clock.monotonic() == pytest.approx(2)
 
 
+def test_who_waits_for_a_lock_for_long_is_told_for_what(tmp_path: Path) -> None:
+    clock, console = VirtualClock(), RecordingConsole()
+    locks = Flocks(clock, console)
+    for seconds, told in ((0.5, False), (2.0, True)):
+        first = locks.hold(tmp_path / "lock", what="this node")
+        first.__enter__()
+        clock.after(seconds, partial(first.__exit__, None, None, None))
+        with locks.hold(tmp_path / "lock", what="this node", wait_seconds=5):
+            said = f"waiting: this node is held by process {os.getpid()}"
+            assert set(console.waited) == ({said} if told else set())
+
+
 def test_without_a_wait_a_held_lock_is_said_at_once(tmp_path: Path) -> None:
     clock = VirtualClock()
-    locks = Flocks(clock)
+    locks = Flocks(clock, RecordingConsole())
     with (
         locks.hold(tmp_path / "lock", what="this node"),
         pytest.raises(LockHeld),
@@ -63,7 +76,7 @@ def test_without_a_wait_a_held_lock_is_said_at_once(tmp_path: Path) -> None:
 
 def test_a_lock_that_is_released_meanwhile_is_taken(tmp_path: Path) -> None:
     clock = VirtualClock()
-    locks = Flocks(clock)
+    locks = Flocks(clock, RecordingConsole())
     first = locks.hold(tmp_path / "lock", what="this node")
     first.__enter__()
     clock.after(0.5, lambda: first.__exit__(None, None, None))
@@ -72,7 +85,7 @@ def test_a_lock_that_is_released_meanwhile_is_taken(tmp_path: Path) -> None:
 
 
 def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path: Path) -> None:
-    locks = Flocks(SystemClock())
+    locks = Flocks(SystemClock(), RecordingConsole())
     ready, tell = os.pipe()
     child = os.fork()
     if child == 0:
@@ -93,12 +106,15 @@ def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path: Path) -> None:
 
 def test_a_lock_that_cannot_be_made_is_disk_trouble(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(DiskTrouble), Flocks(SystemClock()).hold(tmp_path / "file/lock", what="x"):
+    with (
+        pytest.raises(DiskTrouble),
+        Flocks(SystemClock(), RecordingConsole()).hold(tmp_path / "file/lock", what="x"),
+    ):
         raise AssertionError
 
 
 def test_a_lock_holds_where_its_holders_pid_cannot_be_written() -> None:
-    locks, full = Flocks(SystemClock()), Path("/dev/full")
+    locks, full = Flocks(SystemClock(), RecordingConsole()), Path("/dev/full")
     with (
         locks.hold(full, what="x"),
         pytest.raises(LockHeld) as caught,
