@@ -61,7 +61,8 @@ def leave(
 ) -> Done[Left]:
     """This node in no mesh any more, its keys and state below /var/lib/keel/left. A voter passes
     etcd's gates first; the others' tends take it out of etcd's list, because they hold its word.
-    `typed`: its own name, which a consent needs. LockHeld while a join of this node runs."""
+    `typed`: its own name, which a consent needs. LockHeld while a join of this node runs, or a
+    pass of the tend for long."""
     with join.locked(host):
         return _leave(host, spec, typed, consent)
 
@@ -69,13 +70,18 @@ def leave(
 def _leave(host: Host, spec: Spec, typed: str | None, consent: Consent | None) -> Done[Left]:
     node = _allowed(host)
     _pass_gates(host, node, typed, consent)
+    with _between_passes(host):
+        return _go(host, spec)
+
+
+def _go(host: Host, spec: Spec) -> Done[Left]:
     with store.locked(host, "the mesh"):
         netwindow.refuse_open(host)
         node = store.require(host)
         others = talk.others(node)
         node, removal = _sign_removal(host, node)
     told, not_told = spread.tell(host, node, others, (removal,), timeout_seconds=TELL_SECONDS)
-    with _between_passes(host), store.locked(host, "the mesh"):
+    with store.locked(host, "the mesh"):
         _end_etcd(host)
         up.stop_units(host)
         host.wireguard.drop_interface(spec.network.wireguard.interface)
@@ -87,7 +93,7 @@ def _leave(host: Host, spec: Spec, typed: str | None, consent: Consent | None) -
 
 def _between_passes(host: Host) -> AbstractContextManager[None]:
     """No pass of the tend's, which might start etcd again or write its state anew where it was
-    moved away. LockHeld when one goes on for long: the same command goes on as well."""
+    moved away. LockHeld, and nothing was changed, when one goes on for long."""
     return host.locks.hold(
         host.paths.tend_lock, what="the registry's state", wait_seconds=PASS_SECONDS
     )

@@ -90,8 +90,8 @@ def test_a_pass_that_is_at_work_has_its_end_before_the_node_is_out(tmp_path: Pat
     host = world.host("c")
     with host.locks.hold(host.paths.tend_lock, what="the tend"), pytest.raises(LockHeld):
         world.leave("c")
-    assert store.load(host) is not None
-    world.leave("c")
+    assert world.loaded("c").view.removed == {}
+    assert world.leave("c").told == ("a", "b")
     assert store.load(host) is None
 
 
