@@ -133,6 +133,15 @@ def test_a_service_starts_something_that_there_is(path: Path) -> None:
         assert program == "/usr/bin/wireguard-go"
 
 
+@pytest.mark.parametrize(
+    "path", [*SERVICES, SYSTEMD / "keel-mesh-etcd-fast.timer"], ids=lambda path: path.name
+)
+def test_what_is_started_again_and_again_is_never_started_too_often(path: Path) -> None:
+    """systemd refuses the sixth start in ten seconds; members' messages and commands ask for more
+    passes than that on a quick machine, and none of them may be lost."""
+    assert section(path, "Unit")["StartLimitIntervalSec"] == ["0"]
+
+
 @pytest.mark.parametrize("path", SYSTEMD.glob("*.timer"), ids=lambda path: path.name)
 def test_a_timer_counts_from_its_own_start_and_never_by_the_calendar(path: Path) -> None:
     """Not from the boot, which is long ago when a node joins."""
