@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from keel import codec
@@ -90,12 +90,17 @@ def capable_others(node: Node) -> tuple[Member, ...]:
 
 
 def probe_capable(host: Host, node: Node) -> Answers:
-    """The signed answers of every capable member that answers now; on the holder they also show
+    """The signed answers of every capable member that answers now."""
+    return probe(host, node, capable_others(node))
+
+
+def probe(host: Host, node: Node, members: Collection[Member]) -> Answers:
+    """The signed answers of those of the members that answer now; on the holder they also show
     whether it remembers less than they do."""
     heard = talk.ask_all(
         host,
         node,
-        dict.fromkeys(capable_others(node), Probe()),
+        dict.fromkeys(members, Probe()),
         PROBE,
         ProbeAnswer,
         path=ETCD_PATH,

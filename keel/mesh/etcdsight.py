@@ -13,7 +13,7 @@ from ipaddress import IPv6Address
 from keel.etcdport import EtcdMember
 from keel.mesh import etcdchange, etcdown, etcdstore, etcdtaken, growth, store
 from keel.mesh.birth import Party
-from keel.mesh.etcdbirth import Answers, probe_capable
+from keel.mesh.etcdbirth import Answers, probe, probe_capable
 from keel.mesh.etcdchange import NoQuorum
 from keel.mesh.etcdgrants import first_granted, live_grant
 from keel.mesh.etcdmsg import ProbeAnswer
@@ -63,8 +63,7 @@ def look(
         return Waiting(
             what="the cluster's growth", waiting_for="the cluster's leader", why=found.why
         )
-    if _may_be_served(answers, found.members):
-        answers = probe_capable(host, node)
+    answers = _asked_again(host, node, answers, found.members)
     own = etcdown.word(host)
     words = _words(node, found.members, answers, own)
     anew = {m.key for m, one in answers.items() if one.replacing}
@@ -87,12 +86,17 @@ def look(
     return Sight(listed=found.members, answers=answers, view=view, doors=doors, found=found)
 
 
-def _may_be_served(answers: Answers, members: tuple[EtcdMember, ...]) -> bool:
-    """Whether one that said that it wants a new place is listed as one that has started: perhaps in
-    the place that it was given since it said so. It gave up the wish before that start."""
-    wishes = {member.address for member, one in answers.items() if one.replacing}
-    begun = (one for one in members if one.client_urls)
-    return any(etcdchange.address_of(one) in wishes for one in begun)
+def _asked_again(
+    host: Host, node: Node, answers: Answers, members: tuple[EtcdMember, ...]
+) -> Answers:
+    """With newer answers of those who said that they want a new place and are listed as started:
+    perhaps in the place that they were given since. Their wish ended before that start."""
+    begun = {etcdchange.address_of(one) for one in members if one.client_urls}
+    doubtful = [m for m, one in answers.items() if one.replacing and m.address in begun]
+    if not doubtful:
+        return answers
+    sure = {member: one for member, one in answers.items() if member not in doubtful}
+    return {**sure, **probe(host, node, doubtful)}
 
 
 def _words(

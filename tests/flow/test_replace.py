@@ -461,6 +461,32 @@ def test_a_pass_that_outlasts_the_command_s_patience_makes_no_failure_of_what_wa
     whole_again(world, "b")
 
 
+@pytest.mark.parametrize("look", [1, 2, 3])
+def test_a_place_that_the_holder_s_tend_took_beside_its_command_is_not_given_away(
+    world: World, look: int
+) -> None:
+    """A whole pass at one of the command's looks. For a member the channel sees to it: it answers
+    one such question of a member's at a time."""
+    lose(world, "a")
+    node, key, seen = world.net.nodes["a"], world.loaded("a").key, list[str]()
+    b = f"answer {world.loaded('b').address}"
+    places: list[int] = []
+
+    def meanwhile(text: str) -> bool:
+        if text.startswith(b) and etcdtaken.wants_replacement(node.host, key):
+            seen.append(text)
+            if len(seen) == look:
+                world.tend("a")
+                places.append(own_id(world, "a"))
+        return False
+
+    node.effects.crash_on = meanwhile
+    assert isinstance(recover(world, "a"), Done)
+    node.effects.crash_on = None
+    whole_again(world, "a")
+    assert places == [own_id(world, "a")]
+
+
 def ask_in_vain(world: World) -> None:
     """b's data is lost, and so is the holder's answer."""
     lose(world, "b")

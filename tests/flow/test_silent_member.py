@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from keel.mesh import behind, etcdremove, status
+from keel.mesh import behind, etcdrecover, etcdremove, status
 from keel.mesh.duty import Result
 from keel.mesh.removal import Mode
+from tests.fakes.etcd import UNIT
 from tests.flow.arranged import arranged
 from tests.flow.removing import sign
 from tests.flow.world import World
@@ -51,6 +52,13 @@ def sync_after_a_boot(world: World) -> object:
     return world.sync("b")
 
 
+def recover_without_data(world: World) -> object:
+    node = world.net.nodes["b"]
+    node.units.stop(UNIT)
+    node.files.remove(node.paths.etcd_data)
+    return etcdrecover.recover(node.host, world.spec("b"), world.loaded("b"))
+
+
 @pytest.mark.parametrize(
     ("command", "seconds"),
     [
@@ -73,6 +81,7 @@ def sync_after_a_boot(world: World) -> object:
         ),
         pytest.param(lambda world: world.remove("b", "c"), PROBE + PING, id="block another"),
         pytest.param(lambda world: world.leave("c"), PROBE + TELL, id="leave"),
+        pytest.param(recover_without_data, 3 * PROBE, id="recover"),
     ],
 )
 def test_a_silent_member_is_waited_for_so_often(
