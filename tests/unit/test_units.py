@@ -17,6 +17,7 @@ from keel.mesh.etcdconf import render_drop_in
 from keel.mesh.limits import LASTS, Limits
 from keel.paths import Paths
 from keel.spec.model import DEFAULT_INTERFACE
+from keel.unitnames import PASSES
 from tests.fakes import fence
 
 REPOSITORY = Path(keel.__file__).parent.parent
@@ -140,6 +141,13 @@ def test_what_is_started_again_and_again_is_never_started_too_often(path: Path) 
     """systemd refuses the sixth start in ten seconds; members' messages and commands ask for more
     passes than that on a quick machine, and none of them may be lost."""
     assert section(path, "Unit")["StartLimitIntervalSec"] == ["0"]
+
+
+@pytest.mark.parametrize("unit", PASSES)
+def test_a_pass_that_a_leave_stops_is_no_unit_that_failed(unit: str) -> None:
+    """Of a oneshot a signal is a failure, unless the unit says otherwise."""
+    (clean,) = section(SYSTEMD / unit, "Service")["SuccessExitStatus"]
+    assert clean.split() == ["4", "5", "SIGTERM"]
 
 
 @pytest.mark.parametrize("path", SYSTEMD.glob("*.timer"), ids=lambda path: path.name)
